@@ -1,0 +1,224 @@
+/**
+ * The command line. A flag is declared once; the parser, the help and the checks come from the declaration.
+ *
+ * @module
+ */
+
+import { parseArgs } from "@std/cli/parse-args";
+import { closestString } from "@std/text/closest-string";
+import { UsageError } from "../errors.ts";
+import type { Output } from "./output.ts";
+
+/** One option of a command. */
+export interface Flag {
+  readonly name: string;
+  /** What stands for the value in the help; absent for a flag that is on or off. */
+  readonly value?: string;
+  readonly help: string;
+  /** The command is refused without it. */
+  readonly required?: boolean;
+}
+
+/** One argument that is not an option. */
+export interface Positional {
+  readonly name: string;
+  readonly help: string;
+  readonly optional?: boolean;
+}
+
+/** A subcommand: all that the parser, the help and main.ts know of it. */
+export interface Command {
+  readonly name: string;
+  readonly summary: string;
+  readonly positionals: readonly Positional[];
+  readonly flags: readonly Flag[];
+  readonly example: string;
+  /** What the exit status 0 and 1 mean, where 1 is possible. */
+  readonly verdict?: string;
+  /** Runs the command and returns its exit status: 0 or 1. */
+  run(args: Arguments, out: Output): Promise<number>;
+}
+
+/** Flags that more than one command has. */
+export const THREADS: Flag = { name: "threads", value: "N", help: "threads to use (default: one for each processor)" };
+export const FORCE: Flag = { name: "force", help: "replace a checkpoint that is in DIR" };
+const COMMON: readonly Flag[] = [
+  { name: "json", help: "print one JSON object instead of lines" },
+  { name: "help", help: "print this help" },
+];
+
+/** More threads than any machine that this runs on has use for; each costs memory. */
+const MAX_THREADS = 256;
+
+/** The arguments of a command, after parsing. */
+export class Arguments {
+  constructor(
+    readonly positionals: readonly string[],
+    readonly values: ReadonlyMap<string, string>,
+    readonly switches: ReadonlySet<string>,
+  ) {}
+
+  /** The value of a required flag. */
+  text(flag: string): string {
+    return this.values.get(flag)!;
+  }
+
+  /** The value of a flag that is a whole number. @throws {UsageError} */
+  integer(flag: string, min: number, max: number): number | undefined {
+    const text = this.values.get(flag);
+    if (text === undefined) return undefined;
+    const value = Number(text);
+    if (!/^\d+$/.test(text) || value < min || value > max) {
+      const range = max === Number.MAX_SAFE_INTEGER ? `${min} or more` : `${min} to ${max}`;
+      throw new UsageError(`--${flag} takes a whole number of ${range}, found "${text}"`);
+    }
+    return value;
+  }
+
+  /** The value of a flag that is one of a few words. @throws {UsageError} */
+  choice<T extends string>(flag: string, choices: readonly T[]): T | undefined {
+    const text = this.values.get(flag);
+    if (text === undefined) return undefined;
+    const found = choices.find((choice) => choice === text);
+    if (found === undefined) throw new UsageError(`--${flag} takes ${choices.join(" or ")}, found "${text}"`);
+    return found;
+  }
+
+  /** `--threads`. @throws {UsageError} */
+  threads(): number {
+    return this.integer("threads", 1, MAX_THREADS) ?? navigator.hardwareConcurrency;
+  }
+}
+
+/** Reads the arguments that follow a command's name. @throws {UsageError} */
+export function parse(command: Command, argv: readonly string[]): Arguments {
+  const flags = [...command.flags, ...COMMON];
+  const valued = flags.filter(({ value }) => value).map(({ name }) => name);
+  const switches = flags.filter(({ value }) => !value).map(({ name }) => name);
+  const parsed = parseArgs(tieValues(argv, valued, switches), {
+    string: [...valued, "_"],
+    boolean: switches,
+    collect: valued,
+    unknown: (token: string, key?: string) => {
+      if (key === undefined) return true;
+      throw unknown(
+        `option`,
+        token.replace(/=.*/s, ""),
+        flags.map(({ name }) => `--${name}`),
+        `rabbit ${command.name} --help`,
+      );
+    },
+  });
+  const values = new Map<string, string>();
+  for (const name of valued) {
+    const given = parsed[name] as string[];
+    if (given.length > 1) throw new UsageError(`--${name} is given ${given.length} times`);
+    if (given.length === 1) values.set(name, given[0]);
+  }
+  const on = new Set(switches.filter((name) => parsed[name]));
+  const positionals = parsed._.map(String);
+  if (!on.has("help")) check(command, positionals, values);
+  return new Arguments(positionals, values, on);
+}
+
+/**
+ * Refuses what parseArgs takes in silence (a flag without its value, a value for a switch, an empty value), and ties
+ * values to their flags, so that one that begins with a dash is a value too.
+ */
+function tieValues(argv: readonly string[], valued: string[], switches: string[]): string[] {
+  const tied: string[] = [];
+  for (let n = 0; n < argv.length; n++) {
+    if (argv[n] === "--") return [...tied, ...argv.slice(n)];
+    const [, name, value] = /^--([^=]+)(?:=(.*))?$/s.exec(argv[n]) ?? [];
+    if (switches.includes(name) && value !== undefined) throw new UsageError(`--${name} takes no value`);
+    if (!valued.includes(name)) {
+      tied.push(argv[n]);
+      continue;
+    }
+    const given = value ?? argv[++n];
+    if (given === undefined || given === "" || (value === undefined && given.startsWith("--"))) {
+      throw new UsageError(`--${name} needs a value`);
+    }
+    tied.push(`--${name}=${given}`);
+  }
+  return tied;
+}
+
+function check(command: Command, positionals: readonly string[], values: ReadonlyMap<string, string>): void {
+  const hint = `; see rabbit ${command.name} --help`;
+  for (const { name, value, required } of command.flags) {
+    if (required && !values.has(name)) throw new UsageError(`--${name} ${value} is missing${hint}`);
+  }
+  const needed = command.positionals.filter(({ optional }) => !optional);
+  if (positionals.length < needed.length) throw new UsageError(`${needed[positionals.length].name} is missing${hint}`);
+  if (positionals.length > command.positionals.length) {
+    throw new UsageError(`unexpected argument "${positionals[command.positionals.length]}"${hint}`);
+  }
+}
+
+/** The error for a word that is none of `known`, with the nearest of them where one is near. */
+export function unknown(what: string, word: string, known: readonly string[], help: string): UsageError {
+  const nearest = closestString(word, known);
+  const near = nearest !== undefined && distance(word, nearest) <= Math.max(2, word.length / 3);
+  return new UsageError(`unknown ${what} "${word}"; ${near ? `did you mean ${nearest}?` : `see ${help}`}`);
+}
+
+function distance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, n) => n);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      next[j] = Math.min(row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1));
+    }
+    row = next;
+  }
+  return row[b.length];
+}
+
+/** The help of one command. */
+export function commandHelp(command: Command): string {
+  const flags = [...command.flags, ...COMMON];
+  const spell = ({ name, value }: Flag) => value ? `--${name} ${value}` : `--${name}`;
+  const usage = [
+    ...command.flags.map((flag) => flag.required ? spell(flag) : `[${spell(flag)}]`),
+    ...command.positionals.map(({ name, optional }) => optional ? `[${name}]` : name),
+    "[--json]",
+  ];
+  const rows = [
+    ...command.positionals.map(({ name, help }) => [name, help]),
+    ...flags.map((flag) => [spell(flag), help(flag)]),
+  ];
+  return [
+    `rabbit ${command.name}: ${command.summary}`,
+    "",
+    `usage: rabbit ${command.name} ${usage.join(" ")}`,
+    "",
+    columns(rows),
+    "",
+    `exit status: ${command.verdict ?? "0 done"}, 2 trouble`,
+    "",
+    `example: ${command.example}`,
+  ].join("\n");
+}
+
+function help(flag: Flag): string {
+  return flag.required ? `${flag.help} (required)` : flag.help;
+}
+
+/** The help of the program. */
+export function programHelp(commands: readonly Command[]): string {
+  return [
+    "rabbit: make, check and run quantized checkpoints of Llama-family language models",
+    "",
+    "usage: rabbit COMMAND [OPTIONS]",
+    "",
+    columns(commands.map(({ name, summary }) => [name, summary])),
+    "",
+    "rabbit COMMAND --help explains a command, rabbit --version prints the version.",
+  ].join("\n");
+}
+
+function columns(rows: readonly (readonly string[])[]): string {
+  const width = Math.max(...rows.map(([left]) => left.length));
+  return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join("\n");
+}

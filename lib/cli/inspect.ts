@@ -1,0 +1,35 @@
+import { nameOf, openCheckpoint } from "../format/checkpoint.ts";
+import type { Command } from "./flags.ts";
+
+/** `rabbit inspect` */
+export const inspectCommand: Command = {
+  name: "inspect",
+  summary: "list the tensors of a checkpoint, from its header alone",
+  positionals: [{ name: "FILE|DIR", help: "the checkpoint" }],
+  flags: [],
+  example: "rabbit inspect SmolLM2-135M-q8",
+  // deno-lint-ignore require-await
+  async run(args, out) {
+    const checkpoint = openCheckpoint(args.positionals[0]);
+    const { files, tensors, width } = checkpoint;
+    out.line({
+      model: nameOf(checkpoint),
+      bytes: files.reduce((sum, { bytes }) => sum + bytes, 0),
+      files: files.length,
+      format: width?.declaration ?? "none",
+      tensors: tensors.length,
+      parameters: tensors.reduce((sum, { shape }) => sum + shape.reduce((n, d) => n * d, 1), 0),
+    });
+    for (const { name, dtype, shape, bytes, file, offset } of tensors) {
+      out.item("list", {
+        tensor: name,
+        dtype,
+        shape,
+        bytes,
+        offset,
+        file: files.length > 1 ? files[file].path : undefined,
+      });
+    }
+    return 0;
+  },
+};

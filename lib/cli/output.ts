@@ -1,0 +1,157 @@
+/**
+ * What the program prints: result lines or one JSON object on standard output, warnings and progress on standard error.
+ *
+ * @module
+ */
+
+/** A number with the digits that a line shows; JSON gets the number. */
+export class Fixed {
+  constructor(readonly value: number, readonly digits: number) {}
+}
+
+/** A value of a line. Undefined ones are left out. */
+export type Value = string | number | boolean | Fixed | readonly number[] | undefined;
+
+/** The keys and values of one line. */
+export type Fields = Readonly<Record<string, Value>>;
+
+/** Thrown when the reader of standard output has gone: nothing is left to do, and nothing is wrong. */
+export class ClosedPipe extends Error {
+  override name = "ClosedPipe";
+}
+
+/** Collects or prints the results of one command. */
+export class Output {
+  readonly #object: Record<string, unknown> = {};
+
+  constructor(readonly name: string, readonly json: boolean) {}
+
+  /** Prints `NAME key=value …`, or adds the keys to the JSON object. */
+  line(fields: Fields): void {
+    if (this.json) Object.assign(this.#object, plain(fields));
+    else writeLine([this.name, ...pairs(fields)].join(" "));
+  }
+
+  /** Prints a line that is one of many, or adds an object to the list `list` of the JSON object. */
+  item(list: string, fields: Fields): void {
+    if (this.json) ((this.#object[list] ??= []) as unknown[]).push(plain(fields));
+    else this.line(fields);
+  }
+
+  /** Prints `NAME WORD value value …`, or sets the key to the list. */
+  list(word: string, values: readonly number[]): void {
+    if (this.json) this.#object[word] = values;
+    else writeLine([this.name, word, ...values].join(" "));
+  }
+
+  /** Prints `NAME word key=value …`, or adds the keys as an object of that name. */
+  group(word: string, fields: Fields): void {
+    if (this.json) this.#object[word] = plain(fields);
+    else writeLine([this.name, word, ...pairs(fields)].join(" "));
+  }
+
+  /** Prints `NAME VERDICT`, or sets `verdict`. */
+  verdict(word: string): void {
+    if (this.json) this.#object.verdict = word;
+    else writeLine(`${this.name} ${word}`);
+  }
+
+  /** Prints the JSON object, if that is what is wanted. */
+  finish(): void {
+    if (this.json) writeLine(JSON.stringify(this.#object));
+  }
+}
+
+function plain(fields: Fields): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(fields).map(([key, value]) => [key, value instanceof Fixed ? value.value : value]),
+  );
+}
+
+function pairs(fields: Fields): string[] {
+  return Object.entries(fields).filter(([, value]) => value !== undefined).map(([key, value]) =>
+    `${key}=${show(value)}`
+  );
+}
+
+function show(value: Value): string {
+  if (value instanceof Fixed) return value.value.toFixed(value.digits);
+  if (Array.isArray(value)) return `[${value.join(",")}]`;
+  const text = String(value);
+  // A value is one word, whatever stands in a path or a tensor's name.
+  // deno-lint-ignore no-control-regex
+  return /^[^\s"\u0000-\u001f\u007f-\u009f]+$/.test(text) ? text : JSON.stringify(text);
+}
+
+/** Writes a line to standard output. @throws {ClosedPipe} */
+export function writeLine(text: string): void {
+  write(text + "\n");
+}
+
+/** Writes to standard output. @throws {ClosedPipe} */
+export function write(text: string): void {
+  const bytes = new TextEncoder().encode(text);
+  try {
+    for (let done = 0; done < bytes.length;) done += Deno.stdout.writeSync(bytes.subarray(done));
+  } catch (error) {
+    if (error instanceof Deno.errors.BrokenPipe) throw new ClosedPipe();
+    throw error;
+  }
+}
+
+/** Writes a warning to standard error. */
+export function warn(command: string, text: string): void {
+  console.error(`rabbit: warning: ${command}: ${text}`);
+}
+
+/** A bar on standard error when that is a terminal: part, rate and time left. Call the result with what is done. */
+export async function progressBar(
+  label: string,
+  totalBytes: number,
+): Promise<{ update(done: number): void; stop(): void }> {
+  if (!Deno.stderr.isTerminal() || totalBytes === 0) return { update() {}, stop() {} };
+  const { default: progress } = await import("cli-progress");
+  const bar = new progress.SingleBar({
+    format: `${label} [{bar}] {percentage}%  {rate}  {eta_formatted} left`,
+    barCompleteChar: "=",
+    barIncompleteChar: " ",
+    barsize: 30,
+    clearOnComplete: true,
+    hideCursor: true,
+    noTTYOutput: false,
+  });
+  const start = performance.now();
+  bar.start(totalBytes, 0, { rate: "" });
+  return {
+    update(done) {
+      const seconds = (performance.now() - start) / 1000;
+      bar.update(done, { rate: `${(done / 1e6 / seconds).toFixed(0)} MB/s` });
+    },
+    stop: () => bar.stop(),
+  };
+}
+
+/** A signal asked the program to end. */
+export class Interrupted extends Error {
+  override name = "Interrupted";
+
+  /** @param status the exit status that a shell gives a program that died of the signal */
+  constructor(signal: string, readonly status: number) {
+    super(`interrupted by ${signal}; nothing was written`);
+  }
+}
+
+/** Runs `work` with a signal that aborts on SIGINT and SIGTERM, so that it can tidy up. */
+export async function interruptible<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const controller = new AbortController();
+  const handlers = ([["SIGINT", 130], ["SIGTERM", 143]] as const).map(([name, status]) => {
+    const handler = () => controller.abort(new Interrupted(name, status));
+    Deno.addSignalListener(name, handler);
+    return () => Deno.removeSignalListener(name, handler);
+  });
+  try {
+    return await work(controller.signal);
+  } finally {
+    for (const remove of handlers) remove();
+  }
+}

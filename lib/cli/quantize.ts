@@ -1,0 +1,65 @@
+import { checkOutput, MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
+import { WIDTHS } from "../format/blocks.ts";
+import { planQuantize, quantize } from "../quantize.ts";
+import { join } from "@std/path/join";
+import { type Command, FORCE, THREADS } from "./flags.ts";
+import { Fixed, interruptible, progressBar, warn } from "./output.ts";
+
+/** The widths that `--bits` takes, smallest first. */
+export const BITS = WIDTHS.map(({ bits }) => String(bits)).sort();
+
+/** `rabbit quantize` */
+export const quantizeCommand: Command = {
+  name: "quantize",
+  summary: "write a quantized checkpoint of a float one",
+  positionals: [],
+  flags: [
+    { name: "in", value: "DIR|FILE", required: true, help: "the float checkpoint: a directory, or a safetensors file" },
+    {
+      name: "out",
+      value: "DIR",
+      required: true,
+      help: "the directory for the quantized one; made where it is missing",
+    },
+    { name: "bits", value: BITS.join("|"), help: "4 for size (Q4B32), the default, or 8 for fidelity (Q8B32)" },
+    THREADS,
+    FORCE,
+    { name: "dry-run", help: "check the headers and print what would be written, without writing" },
+  ],
+  example: "rabbit quantize --bits 8 --in SmolLM2-135M --out SmolLM2-135M-q8",
+  async run(args, out) {
+    const bits = args.choice("bits", BITS) ?? "4";
+    const threads = args.threads();
+    const directory = args.text("out");
+    const force = args.switches.has("force");
+    const source = openCheckpoint(args.text("in"));
+    const plan = planQuantize(source, WIDTHS.find((format) => String(format.bits) === bits)!);
+    const dry = args.switches.has("dry-run");
+    if (dry) checkOutput(directory, source, force);
+    const done = dry ? undefined : await interruptible(async (signal) => {
+      const bar = await progressBar("quantize", plan.sourceBytes);
+      try {
+        return await quantize(plan, directory, { threads, force, signal, progress: bar.update });
+      } finally {
+        bar.stop();
+      }
+    });
+    for (const name of done?.missing ?? []) {
+      warn("quantize", `${source.directory} has no ${name}, so the new checkpoint has none`);
+    }
+    out.line({
+      dry_run: dry || undefined,
+      model: join(directory, MODEL_FILE),
+      bytes: plan.bytes,
+      source_bytes: plan.sourceBytes,
+      tensors: plan.tensors.length,
+      quantized: plan.quantized,
+      kept: plan.tensors.length - plan.quantized,
+      bits: plan.format.bits,
+      block: plan.format.blockWeights,
+      scale: "f16",
+    });
+    out.line({ ratio: new Fixed(plan.bytes / plan.sourceBytes, 3), digest: done?.digest });
+    return 0;
+  },
+};

@@ -1,0 +1,103 @@
+import { CheckpointError } from "../errors.ts";
+import { type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
+import { verify, verifyAgainst } from "../verify.ts";
+import { type Command, THREADS } from "./flags.ts";
+import { Fixed, interruptible, type Output, progressBar } from "./output.ts";
+
+/** `rabbit verify` */
+export const verifyCommand: Command = {
+  name: "verify",
+  summary: "read every block of a checkpoint and check it, or compare it with its source",
+  positionals: [{ name: "FILE|DIR", help: "the checkpoint" }],
+  flags: [
+    {
+      name: "against",
+      value: "SOURCE",
+      help: "the float checkpoint that it was made from: derive every block again and print the error of each tensor",
+    },
+    THREADS,
+  ],
+  verdict: "0 sound (and equal), 1 it breaks the format or differs",
+  example: "rabbit verify SmolLM2-135M-q8 --against SmolLM2-135M",
+  async run(args, out) {
+    const threads = args.threads();
+    const against = args.values.get("against");
+    const source = against === undefined ? undefined : openCheckpoint(against);
+    try {
+      const checkpoint = openCheckpoint(args.positionals[0]);
+      const bar = await progressBar("verify", checkpoint.files.reduce((sum, { bytes }) => sum + bytes, 0));
+      return await interruptible((signal) => {
+        const options = { threads, signal, progress: bar.update };
+        return source ? compareWith(checkpoint, source, options, out) : check(checkpoint, options, out);
+      }).finally(() => bar.stop());
+    } catch (error) {
+      // A broken checkpoint is the answer "no"; a broken source is trouble.
+      if (error instanceof CheckpointError && !source?.files.some(({ path }) => path === error.place.path)) {
+        throw new NotSound(error);
+      }
+      throw error;
+    }
+  },
+};
+
+/** The checkpoint breaks the format: exit status 1, with the error's line. */
+export class NotSound extends Error {
+  override name = "NotSound";
+
+  constructor(cause: CheckpointError) {
+    super(cause.message, { cause });
+  }
+}
+
+type Options = Parameters<typeof verify>[1];
+
+async function check(checkpoint: Checkpoint, options: Options, out: Output): Promise<number> {
+  const { digests, blocks } = await verify(checkpoint, options);
+  summarize(checkpoint, blocks, digests, out);
+  out.verdict("OK");
+  return 0;
+}
+
+async function compareWith(checkpoint: Checkpoint, source: Checkpoint, options: Options, out: Output): Promise<number> {
+  const { digests, blocks, tensors, rms } = await verifyAgainst(checkpoint, source, options);
+  summarize(checkpoint, blocks, digests, out);
+  for (const report of tensors) {
+    const error = report.rms === undefined ? undefined : new Fixed(report.rms, 6);
+    out.item("list", {
+      tensor: report.name,
+      equal: report.equal,
+      problem: report.problem,
+      row: report.row,
+      block: report.block,
+      byte: report.byte,
+      rms: error,
+    });
+  }
+  const equal = tensors.filter(({ equal }) => equal).length;
+  out.line({
+    against: nameOf(source),
+    equal,
+    different: tensors.length - equal,
+    rms: new Fixed(rms, 6),
+  });
+  const same = equal === tensors.length;
+  out.verdict(same ? "OK" : "DIFFER");
+  return same ? 0 : 1;
+}
+
+function summarize(checkpoint: Checkpoint, blocks: number, digests: readonly string[], out: Output): void {
+  const quantized = checkpoint.tensors.filter(({ dtype }) => dtype === checkpoint.width?.name).length;
+  out.line({
+    model: nameOf(checkpoint),
+    bytes: checkpoint.files.reduce((sum, { bytes }) => sum + bytes, 0),
+    format: checkpoint.width?.declaration ?? "none",
+    tensors: checkpoint.tensors.length,
+    quantized,
+    kept: checkpoint.tensors.length - quantized,
+    blocks,
+  });
+  if (digests.length === 1) out.line({ digest: digests[0] });
+  else {
+    for (const [n, { path }] of checkpoint.files.entries()) out.item("files", { file: path, digest: digests[n] });
+  }
+}

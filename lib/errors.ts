@@ -1,0 +1,74 @@
+/**
+ * The two errors that rabbit raises on purpose. Everything else that reaches main.ts is a defect or the
+ * operating system's refusal.
+ *
+ * @module
+ */
+
+/** Where in a checkpoint a fault lies; every part that is known is named in the message. */
+export interface Place {
+  /** The file. */
+  path: string;
+  /** The tensor. */
+  tensor?: string;
+  /** The header field, config field, or `scale` for a block's scale. */
+  field?: string;
+}
+
+/** A name from a file, quoted so that a message stays on one line whatever the name holds. */
+export function quote(text: string): string {
+  const short = text.length > 200 ? text.slice(0, 200) + "…" : text;
+  return JSON.stringify(short).replace(/[\u007f-\u009f\u2028\u2029]/g, (c) => {
+    return "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0");
+  });
+}
+
+/** The file is bad (or not what the command needs): trying again will not help. */
+export class CheckpointError extends Error {
+  override name = "CheckpointError";
+  readonly place: Place;
+
+  /** The message reads `path: tensor "name": field: problem`. */
+  constructor(place: Place, problem: string) {
+    const parts = [place.path];
+    if (place.tensor !== undefined) parts.push(`tensor ${quote(place.tensor)}`);
+    if (place.field !== undefined) parts.push(place.field);
+    super([...parts, problem].join(": "));
+    this.place = place;
+  }
+}
+
+/** The command line, or what it asks for, is wrong. */
+export class UsageError extends Error {
+  override name = "UsageError";
+}
+
+/** The system refused (no such file, disk full, no permission): what was tried, on what, and why it failed. */
+export class SystemError extends Error {
+  override name = "SystemError";
+}
+
+/**
+ * Turns what Deno throws for a failed file operation into a SystemError that says what was tried.
+ *
+ * @param action such as `cannot open model.safetensors`
+ */
+export function systemError(action: string, cause: unknown): Error {
+  if (cause instanceof SystemError || cause instanceof CheckpointError) return cause;
+  const text = cause instanceof Error ? cause.message : String(cause);
+  const known: [RegExp, string][] = [
+    [/os error 28\b|ENOSPC|storage full/i, "no space left on the device; free some space or choose another --out"],
+    [/os error 2\b|ENOENT/, "no such file or directory"],
+    [/os error 20\b/, "a part of the path is not a directory"],
+    [/os error 21\b/, "it is a directory"],
+    [/os error 13\b|os error 1\b|EACCES|EPERM/, "permission denied"],
+    [/os error 30\b/, "the file system is read-only"],
+    [/os error 122\b/, "the disk quota is used up"],
+    [/os error 27\b/, "the file system does not take a file of this size"],
+    [/os error 40\b/, "too many levels of symbolic links"],
+    [/os error 36\b/, "the name is too long"],
+    [/os error 17\b/, "it exists already"],
+  ];
+  const reason = known.find(([pattern]) => pattern.test(text))?.[1] ?? text.split("\n")[0];
+  return new SystemError(`${action}: ${reason}`, { cause });
+}

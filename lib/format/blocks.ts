@@ -1,0 +1,178 @@
+/**
+ * The formats that a matrix can have: what the bytes of a row mean. One row of {@link FORMATS} is all that the
+ * rest of the program needs to know of a format; the fast arithmetic is in lib/kernels.
+ *
+ * A matrix of rows x columns is stored row by row, left to right, as a sequence of blocks. A float format has
+ * blocks of one weight, a quantized one has blocks of {@link BLOCK} consecutive weights of one row.
+ *
+ * @module
+ */
+
+import { bf16ToF32, f16IsFinite, f16ToF32, f32ToF16, roundHalfAway } from "./floats.ts";
+
+/** Weights in a quantized block. */
+export const BLOCK = 32;
+
+/** What the two kinds of format have in common. */
+interface Common {
+  /** The dtype of the format in a safetensors header. */
+  readonly name: string;
+  /** Weights in a block: 1 or {@link BLOCK}. */
+  readonly blockWeights: number;
+  /** Bytes of a block. */
+  readonly blockBytes: number;
+  /**
+   * Decodes `count` blocks that start at byte `offset` into `out` from index 0. Every value is exact in binary32,
+   * but for F64, which is rounded to it.
+   */
+  decode(bytes: DataView, offset: number, count: number, out: Float32Array): void;
+}
+
+/** A format that a training stack writes; a source of quantization. */
+export interface FloatFormat extends Common {
+  readonly kind: "float";
+}
+
+/** A block format: a binary16 scale and {@link BLOCK} integers. */
+export interface BlockFormat extends Common {
+  readonly kind: "block";
+  /** Bits of a payload value: the value of `--bits`. */
+  readonly bits: number;
+  /** The largest positive level; the range is -levels-1 to levels. */
+  readonly levels: number;
+  /** `format` in `__metadata__`. */
+  readonly declaration: string;
+  /** Writes 32 levels as the payload that follows the scale. */
+  pack(levels: Int8Array, out: Uint8Array): void;
+}
+
+/** A row of {@link FORMATS}. */
+export type Format = FloatFormat | BlockFormat;
+
+/** Why a block can't be encoded. */
+export class BlockRefusal extends Error {
+  override name = "BlockRefusal";
+
+  /**
+   * @param column the weight in the block, 0 to 31, or -1 for the scale
+   * @param value the weight, or max |w| / levels for the scale
+   */
+  constructor(readonly column: number, readonly value: number) {
+    super(column < 0 ? `the scale ${value} rounds to infinity` : `weight ${column} is ${value}`);
+  }
+}
+
+function float(name: string, bytes: number, read: (view: DataView, at: number) => number): FloatFormat {
+  return {
+    kind: "float",
+    name,
+    blockWeights: 1,
+    blockBytes: bytes,
+    decode(view, offset, count, out) {
+      for (let n = 0; n < count; n++) out[n] = read(view, offset + n * bytes);
+    },
+  };
+}
+
+function block(
+  bits: number,
+  levels: number,
+  level: (view: DataView, payload: number, n: number) => number,
+  pack: BlockFormat["pack"],
+): BlockFormat {
+  const blockBytes = 2 + BLOCK * bits / 8;
+  return {
+    kind: "block",
+    name: `Q${bits}B${BLOCK}`,
+    declaration: `rabbit-q${bits}b${BLOCK}`,
+    blockWeights: BLOCK,
+    blockBytes,
+    bits,
+    levels,
+    pack,
+    decode(view, offset, count, out) {
+      for (let b = 0; b < count; b++, offset += blockBytes) {
+        const scale = f16ToF32(view.getUint16(offset, true));
+        for (let n = 0; n < BLOCK; n++) out[b * BLOCK + n] = level(view, offset + 2, n) * scale;
+      }
+    },
+  };
+}
+
+/** Binary64; as a source it is rounded to binary32 first. */
+export const F64 = float("F64", 8, (view, at) => view.getFloat64(at, true));
+/** Binary32. */
+export const F32 = float("F32", 4, (view, at) => view.getFloat32(at, true));
+/** Binary16. */
+export const F16 = float("F16", 2, (view, at) => f16ToF32(view.getUint16(at, true)));
+/** Bfloat16. */
+export const BF16 = float("BF16", 2, (view, at) => bf16ToF32(view.getUint16(at, true)));
+
+/** Eight bits, the fidelity format: 34 bytes for 32 weights, byte for byte ggml's Q8_0. */
+export const Q8B32 = block(
+  8,
+  127,
+  (view, payload, n) => view.getInt8(payload + n),
+  (levels, out) => {
+    for (let n = 0; n < BLOCK; n++) out[n] = levels[n];
+  },
+);
+
+/** Four bits, the size format: 18 bytes for 32 weights; weight n is the low (even n) or high (odd n) nibble of byte n / 2. */
+export const Q4B32 = block(
+  4,
+  7,
+  (view, payload, n) => (((view.getUint8(payload + (n >> 1)) >> (4 * (n & 1))) & 15) ^ 8) - 8,
+  (levels, out) => {
+    for (let n = 0; n < BLOCK; n += 2) out[n >> 1] = (levels[n] & 15) | ((levels[n + 1] & 15) << 4);
+  },
+);
+
+/** Every format, by its dtype. */
+export const FORMATS: ReadonlyMap<string, Format> = new Map(
+  [F64, F32, F16, BF16, Q8B32, Q4B32].map((format) => [format.name, format]),
+);
+
+/** The block formats. */
+export const WIDTHS: readonly BlockFormat[] = [...FORMATS.values()].filter((f) => f.kind === "block");
+
+/** The `__metadata__` that declares a width: exactly these fields, in this order. */
+export function declarationOf(format: BlockFormat): Record<string, string> {
+  return { format: format.declaration, block: String(BLOCK), scale: "f16" };
+}
+
+/** Bytes of a matrix. `columns` must be a multiple of the format's blockWeights. */
+export function matrixBytes(format: Format, rows: number, columns: number): number {
+  return rows * (columns / format.blockWeights) * format.blockBytes;
+}
+
+/**
+ * Encodes 32 weights as one block; the definition that every kernel is tested against.
+ *
+ * Each step is in binary32: the scale is max |w| / levels rounded to binary16, a level is w / scale rounded half
+ * away from zero and clamped. A scale of zero stores a payload of zero.
+ *
+ * @param weights 32 binary32 values
+ * @param out at least blockBytes bytes
+ * @throws {BlockRefusal} a weight is not finite, or the scale rounds to infinity
+ */
+export function encodeBlock(format: BlockFormat, weights: Float32Array, out: Uint8Array): void {
+  let max = 0;
+  for (let n = 0; n < BLOCK; n++) {
+    if (!Number.isFinite(weights[n])) throw new BlockRefusal(n, weights[n]);
+    max = Math.max(max, Math.abs(weights[n]));
+  }
+  const bits = f32ToF16(Math.fround(max / format.levels));
+  if (!f16IsFinite(bits)) throw new BlockRefusal(-1, Math.fround(max / format.levels));
+  const scale = f16ToF32(bits);
+  const levels = new Int8Array(BLOCK);
+  if (scale !== 0) {
+    for (let n = 0; n < BLOCK; n++) {
+      const level = roundHalfAway(Math.fround(weights[n] / scale));
+      levels[n] = Math.min(Math.max(level, -format.levels - 1), format.levels);
+    }
+  }
+  out[0] = bits & 255;
+  out[1] = bits >> 8;
+  format.pack(levels, out.subarray(2));
+}

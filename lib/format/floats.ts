@@ -1,0 +1,54 @@
+/**
+ * Conversions between binary16, bfloat16 and binary32, and the two rounding rules of the block format.
+ *
+ * @module
+ */
+
+const half = new Float16Array(1);
+const halfBits = new Uint16Array(half.buffer);
+const single = new Float32Array(1);
+const singleBits = new Uint32Array(single.buffer);
+
+/** The value of an IEEE 754 binary16 bit pattern; exact. */
+export function f16ToF32(bits: number): number {
+  halfBits[0] = bits;
+  return half[0];
+}
+
+/**
+ * The binary16 bit pattern nearest to `x` rounded to binary32, ties to even. A magnitude of 65520 or more
+ * gives an infinity, one of 2^-25 or less a zero.
+ */
+export function f32ToF16(x: number): number {
+  half[0] = Math.fround(x);
+  return halfBits[0];
+}
+
+/** The value of a bfloat16 bit pattern; exact. */
+export function bf16ToF32(bits: number): number {
+  singleBits[0] = bits << 16;
+  return single[0];
+}
+
+/** The bfloat16 bit pattern nearest to `x` rounded to binary32, ties to even. `x` must not be NaN. */
+export function f32ToBf16(x: number): number {
+  single[0] = x;
+  const bits = singleBits[0];
+  return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
+}
+
+/**
+ * Rounds to the nearest integer, halves away from zero, as C's `round`.
+ *
+ * `Math.round` sends -0.5 to 0, and `trunc(x + 0.5)` sends 0.49999997 to 1 in binary32; `x - trunc(x)` is
+ * exact, so nothing is rounded twice here.
+ */
+export function roundHalfAway(x: number): number {
+  const whole = Math.trunc(x);
+  return Math.abs(x - whole) >= 0.5 ? whole + Math.sign(x) : whole;
+}
+
+/** Whether a binary16 bit pattern is an infinity or a NaN. */
+export function f16IsFinite(bits: number): boolean {
+  return (bits & 0x7c00) !== 0x7c00;
+}

@@ -1,0 +1,345 @@
+/**
+ * The safetensors container: eight bytes of header length (little endian), a JSON header, the data.
+ * https://github.com/huggingface/safetensors#format
+ *
+ * The rules here are those of its reference reader, plus rabbit's own for quantized files. Not checked here: block
+ * scales (they are in the data, see lib/verify.ts) and whether the tensors are those of a model (lib/decoder).
+ *
+ * @module
+ */
+
+import { CheckpointError, quote } from "../errors.ts";
+import { type BlockFormat, declarationOf, FORMATS, matrixBytes, WIDTHS } from "./blocks.ts";
+import { type Json, JsonError, OddNumber, parseJson } from "./json.ts";
+
+/** Bytes before the header. */
+export const LENGTH_BYTES = 8;
+
+/** The reference reader's limit: a longer header is an attack or another kind of file. */
+export const MAX_HEADER_BYTES = 100_000_000;
+
+/** Data start at a multiple of this, as the reference writer has it. */
+const ALIGNMENT = 8;
+
+/** Bits of one element, for the dtypes that the container knows besides the block formats. */
+const ELEMENT_BITS: ReadonlyMap<string, number> = new Map(Object.entries({
+  F64: 64,
+  I64: 64,
+  U64: 64,
+  C64: 64,
+  F32: 32,
+  I32: 32,
+  U32: 32,
+  F16: 16,
+  BF16: 16,
+  I16: 16,
+  U16: 16,
+  I8: 8,
+  U8: 8,
+  BOOL: 8,
+  F8_E4M3: 8,
+  F8_E5M2: 8,
+  F8_E8M0: 8,
+  F8_E4M3FNUZ: 8,
+  F8_E5M2FNUZ: 8,
+  F6_E2M3: 6,
+  F6_E3M2: 6,
+  F4: 4,
+}));
+
+/** One tensor of a header. */
+export interface TensorEntry {
+  readonly name: string;
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  /** First byte in the data section, and the byte after the last. */
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** A header that has passed every check. */
+export interface Header {
+  /** `__metadata__`, or undefined when the file has none. */
+  readonly metadata?: ReadonlyMap<string, string>;
+  /** The tensors in the order of their data; equal offsets (empty tensors) in the order of the header. */
+  readonly tensors: readonly TensorEntry[];
+  /** The width that the file declares, or undefined for a file of plain tensors. */
+  readonly width?: BlockFormat;
+  /** Where the data start: the length field and the header. */
+  readonly dataStart: number;
+}
+
+/**
+ * The length of the header, from the first eight bytes of a file.
+ *
+ * @param fileBytes the size of the whole file
+ * @throws {CheckpointError} the file is too short for it, or the length is over the limit
+ */
+export function headerLength(path: string, start: Uint8Array, fileBytes: number): number {
+  if (fileBytes < LENGTH_BYTES) {
+    throw new CheckpointError({ path }, `not a safetensors file: ${fileBytes} bytes, too short for a header`);
+  }
+  const lfs = "version ";
+  if (new TextDecoder().decode(start.subarray(0, lfs.length)) === lfs) {
+    throw new CheckpointError(
+      { path },
+      "not a safetensors file but a git-lfs pointer; fetch the file with `git lfs pull`",
+    );
+  }
+  const length = new DataView(start.buffer, start.byteOffset).getBigUint64(0, true);
+  if (length > BigInt(MAX_HEADER_BYTES)) {
+    throw new CheckpointError(
+      { path, field: "header" },
+      `length is ${length} bytes, the limit is ${MAX_HEADER_BYTES}; not a safetensors file`,
+    );
+  }
+  if (length > BigInt(fileBytes - LENGTH_BYTES)) {
+    throw new CheckpointError(
+      { path, field: "header" },
+      `length is ${length} bytes, but only ${fileBytes - LENGTH_BYTES} follow in the file; the file is truncated`,
+    );
+  }
+  return Number(length);
+}
+
+/**
+ * Checks and reads a header.
+ *
+ * @param path for the messages
+ * @param bytes the header, without the length field
+ * @param fileBytes the size of the whole file
+ * @throws {CheckpointError} naming the tensor and the field
+ */
+export function parseHeader(path: string, bytes: Uint8Array, fileBytes: number): Header {
+  const root = parseRoot(path, bytes);
+  const metadata = parseMetadata(path, root.get("__metadata__"));
+  const tensors: TensorEntry[] = [];
+  for (const [name, json] of root) {
+    if (name !== "__metadata__") tensors.push(parseEntry(path, name, json));
+  }
+  tensors.sort((a, b) => a.begin - b.begin);
+  const dataStart = LENGTH_BYTES + bytes.length;
+  checkLayout(path, tensors, fileBytes - dataStart);
+  const width = checkWidth(path, metadata, tensors);
+  for (const tensor of tensors) checkBytes(path, tensor);
+  return { metadata, tensors, width, dataStart };
+}
+
+function parseRoot(path: string, bytes: Uint8Array): Map<string, Json> {
+  const place = { path, field: "header" };
+  let text: string;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new CheckpointError(place, "not valid UTF-8");
+  }
+  if (!text.startsWith("{")) throw new CheckpointError(place, `expected "{" first, found ${quote(text.slice(0, 12))}`);
+  let root: Json;
+  try {
+    root = parseJson(text);
+  } catch (error) {
+    if (error instanceof JsonError) throw new CheckpointError(place, `not valid JSON: ${error.message}`);
+    throw error;
+  }
+  return root as Map<string, Json>;
+}
+
+function parseMetadata(path: string, json: Json | undefined): Map<string, string> | undefined {
+  if (json === undefined) return undefined;
+  if (!(json instanceof Map)) {
+    throw new CheckpointError({ path, field: "__metadata__" }, `expected an object, found ${describe(json)}`);
+  }
+  for (const [key, value] of json) {
+    if (typeof value !== "string") {
+      throw new CheckpointError(
+        { path, field: `__metadata__ ${quote(key)}` },
+        `expected a string, found ${describe(value)}`,
+      );
+    }
+  }
+  return json as Map<string, string>;
+}
+
+function parseEntry(path: string, tensor: string, json: Json): TensorEntry {
+  if (!(json instanceof Map)) {
+    throw new CheckpointError({ path, tensor }, `expected an object, found ${describe(json)}`);
+  }
+  const dtype = json.get("dtype");
+  if (typeof dtype !== "string") {
+    throw new CheckpointError({ path, tensor, field: "dtype" }, `expected a string, found ${describe(dtype)}`);
+  }
+  const shape = naturals(path, tensor, "shape", json.get("shape"));
+  const offsets = naturals(path, tensor, "data_offsets", json.get("data_offsets"));
+  const [begin, end] = offsets;
+  if (offsets.length !== 2) {
+    throw new CheckpointError({ path, tensor, field: "data_offsets" }, `expected two numbers, found ${offsets.length}`);
+  }
+  if (end < begin) {
+    throw new CheckpointError({ path, tensor, field: "data_offsets" }, `[${begin},${end}] runs backwards`);
+  }
+  return { name: tensor, dtype, shape, begin, end };
+}
+
+function naturals(path: string, tensor: string, field: string, json: Json | undefined): number[] {
+  const place = { path, tensor, field };
+  if (!Array.isArray(json)) throw new CheckpointError(place, `expected an array of numbers, found ${describe(json)}`);
+  return json.map((n) => {
+    if (typeof n === "number") return n;
+    throw new CheckpointError(place, `expected whole numbers of 0 to 2^53-1, found ${describe(n)}`);
+  });
+}
+
+function describe(json: Json | undefined): string {
+  if (json === undefined) return "nothing";
+  if (json === null || typeof json === "boolean" || typeof json === "number") return String(json);
+  if (json instanceof OddNumber) return json.text.slice(0, 40);
+  if (typeof json === "string") return quote(json);
+  return Array.isArray(json) ? "an array" : "an object";
+}
+
+function checkLayout(path: string, tensors: TensorEntry[], dataBytes: number): void {
+  // An empty tensor may stand anywhere on the border of its neighbours, so it is looked at after them.
+  const spans = tensors.toSorted((a, b) => a.begin - b.begin || a.end - b.end);
+  let covered = 0;
+  for (const { name, begin, end } of spans) {
+    const place = { path, tensor: name, field: "data_offsets" };
+    if (end > dataBytes) {
+      throw new CheckpointError(
+        place,
+        `[${begin},${end}] ends after the data, which have ${dataBytes} bytes; the file is truncated`,
+      );
+    }
+    if (begin < covered) {
+      throw new CheckpointError(place, `[${begin},${end}] overlaps the tensor before it, which ends at ${covered}`);
+    }
+    if (begin > covered) throw new CheckpointError(place, `[${begin},${end}] leaves a hole after byte ${covered}`);
+    covered = end;
+  }
+  if (covered !== dataBytes) {
+    throw new CheckpointError(
+      { path, field: "data_offsets" },
+      `the tensors cover ${covered} bytes of data, but the file has ${dataBytes}`,
+    );
+  }
+}
+
+function checkWidth(
+  path: string,
+  metadata: ReadonlyMap<string, string> | undefined,
+  tensors: TensorEntry[],
+): BlockFormat | undefined {
+  const declared = metadata?.get("format");
+  const width = WIDTHS.find((format) => format.declaration === declared);
+  if (width === undefined) {
+    const block = tensors.find((t) => FORMATS.get(t.dtype)?.kind === "block");
+    if (block !== undefined) {
+      throw new CheckpointError(
+        { path, tensor: block.name, field: metadata === undefined ? "__metadata__" : `__metadata__ "format"` },
+        `dtype ${block.dtype} needs "rabbit-${block.dtype.toLowerCase()}", found ${describe(declared)}`,
+      );
+    }
+    if (declared?.startsWith("rabbit-")) {
+      throw new CheckpointError({ path, field: `__metadata__ "format"` }, `unknown width ${quote(declared)}`);
+    }
+    return undefined;
+  }
+  for (const [field, value] of Object.entries(declarationOf(width))) {
+    const found = metadata?.get(field);
+    if (found !== value) {
+      throw new CheckpointError(
+        { path, field: `__metadata__ ${quote(field)}` },
+        `${width.name} needs ${quote(value)}, found ${describe(found)}`,
+      );
+    }
+  }
+  for (const { name, dtype, shape } of tensors) {
+    const place = { path, tensor: name, field: "dtype" };
+    const format = FORMATS.get(dtype);
+    if (format?.kind === "block" && format !== width) {
+      throw new CheckpointError(
+        place,
+        `${dtype} in a file of format "${width.declaration}"; one file has one width, no mix`,
+      );
+    }
+    if (format !== width && shape.length === 2) {
+      throw new CheckpointError(
+        place,
+        `a two-dimensional ${dtype} tensor in a file of format "${width.declaration}"; it must be ${width.name}`,
+      );
+    }
+  }
+  return width;
+}
+
+function checkBytes(path: string, { name, dtype, shape, begin, end }: TensorEntry): void {
+  const format = FORMATS.get(dtype);
+  const bits = ELEMENT_BITS.get(dtype);
+  const text = `[${shape.join(",")}]`;
+  if (format === undefined && bits === undefined) {
+    throw new CheckpointError({ path, tensor: name, field: "dtype" }, `unknown dtype ${quote(dtype)}`);
+  }
+  const overflow = () =>
+    new CheckpointError({ path, tensor: name, field: "shape" }, `${text} has more than 2^53 bytes`);
+  let elements = 1;
+  for (const n of shape) {
+    elements *= n;
+    if (!Number.isSafeInteger(elements)) throw overflow();
+  }
+  let bytes: number;
+  if (format?.kind === "block") {
+    if (shape.length !== 2) {
+      throw new CheckpointError(
+        { path, tensor: name, field: "shape" },
+        `${text} is not of two dimensions, which ${dtype} needs`,
+      );
+    }
+    if (shape[1] % format.blockWeights !== 0) {
+      throw new CheckpointError(
+        { path, tensor: name, field: "shape" },
+        `${text}: ${shape[1]} columns are not a multiple of ${format.blockWeights}`,
+      );
+    }
+    bytes = matrixBytes(format, shape[0], shape[1]);
+  } else {
+    const total = elements * bits!;
+    if (!Number.isSafeInteger(total)) throw overflow();
+    if (total % 8 !== 0) {
+      throw new CheckpointError(
+        { path, tensor: name, field: "shape" },
+        `${text} of ${dtype} does not fill whole bytes`,
+      );
+    }
+    bytes = total / 8;
+  }
+  if (end - begin !== bytes) {
+    throw new CheckpointError(
+      { path, tensor: name, field: "data_offsets" },
+      `[${begin},${end}] covers ${end - begin} bytes, but shape ${text} of ${dtype} needs ${bytes}`,
+    );
+  }
+}
+
+/**
+ * Writes the start of a file: the length field and the header, padded with spaces so that the data that follow start
+ * at a multiple of eight bytes.
+ *
+ * @param tensors name, dtype, shape and bytes, in the order of the data
+ */
+export function serializeHeader(
+  metadata: Record<string, string>,
+  tensors: Iterable<{ name: string; dtype: string; shape: readonly number[]; bytes: number }>,
+): Uint8Array<ArrayBuffer> {
+  const parts = [`"__metadata__":${JSON.stringify(metadata)}`];
+  let offset = 0;
+  for (const { name, dtype, shape, bytes } of tensors) {
+    const data_offsets = [offset, offset + bytes];
+    parts.push(`${JSON.stringify(name)}:${JSON.stringify({ dtype, shape, data_offsets })}`);
+    offset += bytes;
+  }
+  const text = new TextEncoder().encode(`{${parts.join(",")}}`);
+  const length = Math.ceil(text.length / ALIGNMENT) * ALIGNMENT;
+  const out = new Uint8Array(LENGTH_BYTES + length).fill(0x20);
+  new DataView(out.buffer).setBigUint64(0, BigInt(length), true);
+  out.set(text, LENGTH_BYTES);
+  return out;
+}

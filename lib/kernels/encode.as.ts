@@ -1,0 +1,263 @@
+// AssemblyScript: float weights to blocks and back, over linear memory. Read lib/format/blocks.ts first: it is the
+// definition, and tests/kernels_test.ts holds these functions to it bit for bit.
+//
+// A source kind is a constant of the call, so that each export is compiled for one kind of weight.
+
+const BF16: i32 = 0;
+const F16: i32 = 1;
+const F32: i32 = 2;
+const F64: i32 = 3;
+
+const BLOCK: i32 = 32;
+
+// What an encoder returns when a block can't be encoded: its index. The caller finds out why with the scalar code.
+const DONE: i32 = -1;
+
+// 1.5 * 2^23: adding it to a binary32 of less than 2^22 leaves the nearest integer in the low bits.
+const MAGIC: f32 = 12582912.0;
+
+/** Weights 4n to 4n + 3 of a block, as binary32. */
+
+function load4(kind: i32, at: usize, n: i32): v128 {
+  if (kind == BF16) return i32x4.shl(v128.load_ext<u16>(at + (<usize> n << 3)), 16);
+  if (kind == F16) {
+    // The exponent is moved by a product with 2^112, which is exact for subnormals too. Not for infinities and
+    // NaNs: the callers have refused them by then.
+    const h = v128.load_ext<u16>(at + (<usize> n << 3));
+    const magnitude = f32x4.mul(
+      i32x4.shl(v128.and(h, i32x4.splat(0x7fff)), 13),
+      f32x4.splat(5192296858534827628530496329220096.0),
+    );
+    return v128.or(magnitude, i32x4.shl(v128.and(h, i32x4.splat(0x8000)), 16));
+  }
+  if (kind == F32) return v128.load(at + (<usize> n << 4));
+  const low = f32x4.demote_f64x2_zero(v128.load(at + (<usize> n << 5)));
+  const high = f32x4.demote_f64x2_zero(v128.load(at + (<usize> n << 5), 16));
+  return v128.shuffle<i64>(low, high, 0, 2);
+}
+
+/** The largest magnitude of a block; NaN or an infinity if a weight is one. */
+
+function peak(kind: i32, at: usize): f32 {
+  // Magnitudes compare as integers, and a NaN is larger than infinity, so one comparison finds both.
+  if (kind <= F16) {
+    const mask = i16x8.splat(0x7fff);
+    let m = v128.and(v128.load(at), mask);
+    m = i16x8.max_s(m, v128.and(v128.load(at, 16), mask));
+    m = i16x8.max_s(m, v128.and(v128.load(at, 32), mask));
+    m = i16x8.max_s(m, v128.and(v128.load(at, 48), mask));
+    m = i16x8.max_s(m, v128.shuffle<i64>(m, m, 1, 0));
+    m = i16x8.max_s(m, v128.shuffle<i32>(m, m, 1, 0, 3, 2));
+    const bits = max(i16x8.extract_lane_s(m, 0), i16x8.extract_lane_s(m, 1));
+    if (kind == BF16) return reinterpret<f32>(<u32> bits << 16);
+    return bits >= 0x7c00 ? f32.NaN : halfToSingle(<u32> bits);
+  }
+  const mask = i32x4.splat(0x7fffffff);
+  let m = v128.and(load4(kind, at, 0), mask);
+  for (let n = 1; n < 8; n++) m = i32x4.max_s(m, v128.and(load4(kind, at, n), mask));
+  m = i32x4.max_s(m, v128.shuffle<i64>(m, m, 1, 0));
+  return reinterpret<f32>(max(i32x4.extract_lane(m, 0), i32x4.extract_lane(m, 1)));
+}
+
+/** A positive finite binary16 as binary32. */
+
+function halfToSingle(bits: u32): f32 {
+  return reinterpret<f32>(bits << 13) * 5192296858534827628530496329220096.0;
+}
+
+/** The binary16 nearest to a positive finite binary32, ties to even. */
+
+function singleToHalf(x: f32): u32 {
+  if (x >= 65520.0) return 0x7c00;
+  // Below 2^-14 the sum with 1/2 has a last place of 2^-24, that of the subnormals: the addition rounds.
+  if (x < 0.00006103515625) return reinterpret<u32>(x + 0.5) - 0x3f000000;
+  const bits = reinterpret<u32>(x);
+  return (bits - 0x38000000 + 0xfff + ((bits >> 13) & 1)) >> 13;
+}
+
+/**
+ * Four levels, as the low 16 bits of each lane.
+ *
+ * BF16 and F16 need no division. A weight of 8 or 11 bits over a scale of 11 bits is a tie exactly, or at least
+ * 2^-19 (relative) away from one; a product with 1/scale errs by less than 2^-22. So the reciprocal is made larger by
+ * 2^-21: ties come to lie above the tie, away from zero, nothing else changes sides, and any rounding to nearest gives
+ * the answer. F32 and F64 come arbitrarily close to ties: they are divided and rounded as the definition says.
+ */
+
+function levels4(kind: i32, at: usize, n: i32, factor: v128): v128 {
+  const w = load4(kind, at, n);
+  if (kind <= F16) {
+    return i32x4.sub(f32x4.add(f32x4.mul(w, factor), f32x4.splat(MAGIC)), i32x4.splat(0x4b400000));
+  }
+  const x = f32x4.div(w, factor);
+  const whole = f32x4.trunc(x);
+  const up = f32x4.ge(f32x4.abs(f32x4.sub(x, whole)), f32x4.splat(0.5));
+  const one = v128.or(v128.and(x, i32x4.splat(0x80000000)), f32x4.splat(1));
+  return i32x4.trunc_sat_f32x4_s(f32x4.add(whole, v128.and(up, one)));
+}
+
+/** Sixteen levels of a block as bytes, saturated to -128..127. */
+
+function levels16(kind: i32, at: usize, half: i32, factor: v128): v128 {
+  const n = half << 2;
+  return i8x16.narrow_i16x8_s(
+    i16x8.narrow_i32x4_s(levels4(kind, at, n, factor), levels4(kind, at, n + 1, factor)),
+    i16x8.narrow_i32x4_s(levels4(kind, at, n + 2, factor), levels4(kind, at, n + 3, factor)),
+  );
+}
+
+/** Sixteen levels as nibbles in the low bytes of eight lanes, even positions low; clamped to -8..7. */
+
+function nibbles(levels: v128): v128 {
+  const q = i8x16.min_s(i8x16.max_s(levels, i8x16.splat(-8)), i8x16.splat(7));
+  return v128.or(v128.and(q, i16x8.splat(15)), v128.and(i16x8.shr_u(q, 4), i16x8.splat(0xf0)));
+}
+
+function encode(kind: i32, bits: i32, src: usize, dst: usize, blocks: i32): i32 {
+  const step: usize = kind == F64 ? 256 : kind == F32 ? 128 : 64;
+  const size: usize = bits == 4 ? 18 : 34;
+  const top: f32 = bits == 4 ? 7 : 127;
+  for (let b = 0; b < blocks; b++, src += step, dst += size) {
+    const m = peak(kind, src);
+    // False for NaN as well.
+    if (!(m < Infinity)) return b;
+    const scale = singleToHalf(m / top);
+    if (scale == 0x7c00) return b;
+    store<u16>(dst, <u16> scale);
+    if (scale == 0) {
+      memory.fill(dst + 2, 0, size - 2);
+      continue;
+    }
+    const s = halfToSingle(scale);
+    const factor = f32x4.splat(kind <= F16 ? (<f32> 1 / s) * <f32> 1.000000476837158203125 : s);
+    const low = levels16(kind, src, 0, factor), high = levels16(kind, src, 1, factor);
+    if (bits == 4) {
+      v128.store(dst, i8x16.narrow_i16x8_u(nibbles(low), nibbles(high)), 2);
+    } else {
+      v128.store(dst, low, 2);
+      v128.store(dst, high, 18);
+    }
+  }
+  return DONE;
+}
+
+/**
+ * Encodes `blocks` blocks of 32 weights at `src` into blocks at `dst`.
+ *
+ * @returns the index of the first block that the format can't hold, or -1
+ */
+export function encode_bf16_q4(src: usize, dst: usize, blocks: i32): i32 {
+  return encode(BF16, 4, src, dst, blocks);
+}
+export function encode_bf16_q8(src: usize, dst: usize, blocks: i32): i32 {
+  return encode(BF16, 8, src, dst, blocks);
+}
+export function encode_f16_q4(src: usize, dst: usize, blocks: i32): i32 {
+  return encode(F16, 4, src, dst, blocks);
+}
+export function encode_f16_q8(src: usize, dst: usize, blocks: i32): i32 {
+  return encode(F16, 8, src, dst, blocks);
+}
+export function encode_f32_q4(src: usize, dst: usize, blocks: i32): i32 {
+  return encode(F32, 4, src, dst, blocks);
+}
+export function encode_f32_q8(src: usize, dst: usize, blocks: i32): i32 {
+  return encode(F32, 8, src, dst, blocks);
+}
+export function encode_f64_q4(src: usize, dst: usize, blocks: i32): i32 {
+  return encode(F64, 4, src, dst, blocks);
+}
+export function encode_f64_q8(src: usize, dst: usize, blocks: i32): i32 {
+  return encode(F64, 8, src, dst, blocks);
+}
+
+/** The index of the first of `blocks` blocks of `size` bytes whose scale is not finite, or -1. */
+export function check_scales(src: usize, size: i32, blocks: i32): i32 {
+  for (let b = 0; b < blocks; b++, src += size) {
+    if ((load<u16>(src) & 0x7c00) == 0x7c00) return b;
+  }
+  return DONE;
+}
+
+/** The index of the first byte that differs between two areas of `bytes` bytes, or -1. */
+export function first_difference(a: usize, b: usize, bytes: i32): i32 {
+  let n = 0;
+  for (; n + 16 <= bytes; n += 16) {
+    if (v128.any_true(v128.xor(v128.load(a + n), v128.load(b + n)))) break;
+  }
+  for (; n < bytes; n++) {
+    if (load<u8>(a + n) != load<u8>(b + n)) return n;
+  }
+  return DONE;
+}
+
+/**
+ * Stores at `out` the sums, in binary64, of (w - v)^2 and of w^2 over `blocks` blocks of 32: w the source weights
+ * and v the values of the blocks. Each pair of lanes is added in the order of the weights.
+ */
+
+function error(kind: i32, bits: i32, src: usize, quant: usize, blocks: i32, out: usize): void {
+  const step: usize = kind == F64 ? 256 : kind == F32 ? 128 : 64;
+  const size: usize = bits == 4 ? 18 : 34;
+  let errors = f64x2.splat(0), squares = f64x2.splat(0);
+  for (let b = 0; b < blocks; b++, src += step, quant += size) {
+    const bits16 = <u32> load<u16>(quant);
+    const magnitude = halfToSingle(bits16 & 0x7fff);
+    const scale = f32x4.splat(bits16 & 0x8000 ? -magnitude : magnitude);
+    for (let n = 0; n < 8; n++) {
+      let q: v128;
+      if (bits == 8) {
+        q = i32x4.extend_low_i16x8_s(i16x8.extend_low_i8x16_s(v128.load32_zero(quant + 2 + (n << 2))));
+      } else {
+        const pair = <i32> load<u16>(quant + 2 + (n << 1));
+        q = i32x4.shr_s(
+          i32x4.replace_lane(
+            i32x4.replace_lane(
+              i32x4.replace_lane(i32x4.splat(pair << 28), 1, pair << 24),
+              2,
+              pair << 20,
+            ),
+            3,
+            pair << 16,
+          ),
+          28,
+        );
+      }
+      const w = load4(kind, src, n);
+      const v = f32x4.mul(f32x4.convert_i32x4_s(q), scale);
+      const lowW = f64x2.promote_low_f32x4(w);
+      const lowD = f64x2.sub(lowW, f64x2.promote_low_f32x4(v));
+      const highW = f64x2.promote_low_f32x4(v128.shuffle<i64>(w, w, 1, 0));
+      const highD = f64x2.sub(highW, f64x2.promote_low_f32x4(v128.shuffle<i64>(v, v, 1, 0)));
+      errors = f64x2.add(f64x2.add(errors, f64x2.mul(lowD, lowD)), f64x2.mul(highD, highD));
+      squares = f64x2.add(f64x2.add(squares, f64x2.mul(lowW, lowW)), f64x2.mul(highW, highW));
+    }
+  }
+  store<f64>(out, f64x2.extract_lane(errors, 0) + f64x2.extract_lane(errors, 1));
+  store<f64>(out, f64x2.extract_lane(squares, 0) + f64x2.extract_lane(squares, 1), 8);
+}
+
+export function error_bf16_q4(src: usize, quant: usize, blocks: i32, out: usize): void {
+  error(BF16, 4, src, quant, blocks, out);
+}
+export function error_bf16_q8(src: usize, quant: usize, blocks: i32, out: usize): void {
+  error(BF16, 8, src, quant, blocks, out);
+}
+export function error_f16_q4(src: usize, quant: usize, blocks: i32, out: usize): void {
+  error(F16, 4, src, quant, blocks, out);
+}
+export function error_f16_q8(src: usize, quant: usize, blocks: i32, out: usize): void {
+  error(F16, 8, src, quant, blocks, out);
+}
+export function error_f32_q4(src: usize, quant: usize, blocks: i32, out: usize): void {
+  error(F32, 4, src, quant, blocks, out);
+}
+export function error_f32_q8(src: usize, quant: usize, blocks: i32, out: usize): void {
+  error(F32, 8, src, quant, blocks, out);
+}
+export function error_f64_q4(src: usize, quant: usize, blocks: i32, out: usize): void {
+  error(F64, 4, src, quant, blocks, out);
+}
+export function error_f64_q8(src: usize, quant: usize, blocks: i32, out: usize): void {
+  error(F64, 8, src, quant, blocks, out);
+}

@@ -1,0 +1,2 @@
+// The WebAssembly module that `deno task kernels` builds.
+export * from "./encode.as";

@@ -1,0 +1,56 @@
+/**
+ * The WebAssembly kernels: the interface of scalar.ts over a shared memory.
+ *
+ * @module
+ */
+
+import type { BlockFormat, FloatFormat } from "../format/blocks.ts";
+import { WASM_BASE64 } from "./kernels_wasm.ts";
+import type { BlockKernels } from "./scalar.ts";
+
+/** Bytes of a WebAssembly page. */
+export const PAGE = 65536;
+
+/** The most pages that one memory can have: 4 GiB. */
+export const MAX_PAGES = 65536;
+
+/** The first address that the kernels' caller may use. */
+export const FIRST_ADDRESS = 1024;
+
+// deno-lint-ignore no-explicit-any
+type Exports = Record<string, (...args: any[]) => any>;
+
+let compiled: WebAssembly.Module | undefined;
+
+/** A shared memory of at least `bytes` bytes. */
+export function allocate(bytes: number): WebAssembly.Memory {
+  return new WebAssembly.Memory({ initial: Math.ceil(bytes / PAGE), maximum: MAX_PAGES, shared: true });
+}
+
+/** The exports of the module over `memory`; every thread makes its own instance. */
+export function instantiate(memory: WebAssembly.Memory): Exports {
+  compiled ??= new WebAssembly.Module(Uint8Array.fromBase64(WASM_BASE64));
+  const env = {
+    memory,
+    abort() {
+      throw new Error("a kernel aborted");
+    },
+  };
+  return new WebAssembly.Instance(compiled, { env }).exports as Exports;
+}
+
+/** The operations on blocks over `memory`; `scratch` is the address of 16 bytes that they may write. */
+export function wasmKernels(memory: WebAssembly.Memory, scratch: number): BlockKernels {
+  const wasm = instantiate(memory);
+  const kind = (source: FloatFormat, target: BlockFormat) => `${source.name.toLowerCase()}_q${target.bits}`;
+  return {
+    encode: (source, target, src, dst, blocks) => wasm[`encode_${kind(source, target)}`](src, dst, blocks),
+    checkScales: (format, src, blocks) => wasm.check_scales(src, format.blockBytes, blocks),
+    error(source, target, src, quant, blocks) {
+      wasm[`error_${kind(source, target)}`](src, quant, blocks, scratch);
+      const view = new DataView(memory.buffer);
+      return { errors: view.getFloat64(scratch, true), squares: view.getFloat64(scratch + 8, true) };
+    },
+    firstDifference: (a, b, bytes) => wasm.first_difference(a, b, bytes),
+  };
+}

@@ -1,0 +1,298 @@
+/**
+ * `rabbit quantize`: a float checkpoint to a block checkpoint, streamed.
+ *
+ * @module
+ */
+
+import { join } from "@std/path/join";
+import { createHash } from "node:crypto";
+import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Span } from "./chunks.ts";
+import { CheckpointError, systemError } from "./errors.ts";
+import {
+  BLOCK,
+  type BlockFormat,
+  BlockRefusal,
+  declarationOf,
+  encodeBlock,
+  type FloatFormat,
+  FORMATS,
+  matrixBytes,
+} from "./format/blocks.ts";
+import {
+  checkOutput,
+  type Checkpoint,
+  exists,
+  MODEL_FILE,
+  nameOf,
+  NewFiles,
+  openFile,
+  readAt,
+  type Tensor,
+} from "./format/checkpoint.ts";
+import { serializeHeader } from "./format/safetensors.ts";
+
+/** A tensor of the new file. */
+export interface PlannedTensor {
+  readonly source: Tensor;
+  readonly dtype: string;
+  readonly bytes: number;
+  /** The format of the source when the tensor is quantized, undefined when it is kept byte for byte. */
+  readonly from?: FloatFormat;
+}
+
+/** What quantizing a checkpoint will write; made from headers alone. */
+export interface Plan {
+  readonly source: Checkpoint;
+  readonly format: BlockFormat;
+  readonly tensors: readonly PlannedTensor[];
+  /** The length field and header of the new file. */
+  readonly header: Uint8Array<ArrayBuffer>;
+  /** Bytes of the new file, and of the source's files. */
+  readonly bytes: number;
+  readonly sourceBytes: number;
+  readonly quantized: number;
+}
+
+/** Files that a user of the checkpoint needs beside the weights; of the first, those that are missing are reported. */
+const NEEDED = ["config.json", "vocab.json", "merges.txt"];
+const OPTIONAL = [
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "generation_config.json",
+  "tokenizer.model",
+];
+
+/**
+ * Decides what becomes of every tensor: two-dimensional ones are quantized, others kept.
+ *
+ * @throws {CheckpointError} naming the tensor and the field: the source is quantized already, a matrix is not of F64,
+ * F32, F16 or BF16, or its columns are not a multiple of 32
+ */
+export function planQuantize(source: Checkpoint, format: BlockFormat): Plan {
+  if (source.width !== undefined) {
+    throw new CheckpointError(
+      { path: nameOf(source), field: `__metadata__ "format"` },
+      `already quantized to ${source.width.name}; quantize the float checkpoint that it was made from`,
+    );
+  }
+  const tensors = source.tensors.map((tensor): PlannedTensor => {
+    const { name, dtype, shape, bytes } = tensor;
+    if (shape.length !== 2) return { source: tensor, dtype, bytes };
+    const path = source.files[tensor.file].path;
+    const from = FORMATS.get(dtype);
+    if (from?.kind !== "float") {
+      throw new CheckpointError(
+        { path, tensor: name, field: "dtype" },
+        `${dtype} is not a float format that can be quantized (F64, F32, F16, BF16); convert the checkpoint to BF16 first`,
+      );
+    }
+    if (shape[1] % BLOCK !== 0) {
+      throw new CheckpointError(
+        { path, tensor: name, field: "shape" },
+        `[${shape}]: ${shape[1]} columns are not a multiple of ${BLOCK}; the format has no partial block`,
+      );
+    }
+    return { source: tensor, dtype: format.name, bytes: matrixBytes(format, shape[0], shape[1]), from };
+  });
+  const header = serializeHeader(
+    declarationOf(format),
+    tensors.map(({ source, dtype, bytes }) => ({ name: source.name, shape: source.shape, dtype, bytes })),
+  );
+  return {
+    source,
+    format,
+    tensors,
+    header,
+    bytes: tensors.reduce((sum, { bytes }) => sum + bytes, header.length),
+    sourceBytes: source.files.reduce((sum, { bytes }) => sum + bytes, 0),
+    quantized: tensors.filter(({ from }) => from).length,
+  };
+}
+
+/** Called with the bytes of the source that are done. */
+export type Progress = (doneBytes: number) => void;
+
+/** Options of {@link quantize}. */
+export interface QuantizeOptions {
+  readonly threads: number;
+  /** Replace a checkpoint that is there. */
+  readonly force: boolean;
+  readonly signal?: AbortSignal;
+  readonly progress?: Progress;
+}
+
+/** What {@link quantize} wrote. */
+export interface Quantized {
+  /** Path of the new file. */
+  readonly model: string;
+  /** SHA-256 of the new file, in hexadecimal. */
+  readonly digest: string;
+  /** Files that a complete checkpoint has beside the weights, and the source has not. */
+  readonly missing: readonly string[];
+}
+
+/**
+ * Writes the planned file and the source's tokenizer and configuration to `directory`. They appear when all is
+ * written and synced; until then, and after an error, what was there is untouched.
+ *
+ * @throws {CheckpointError} a weight is not finite or a scale overflows, naming tensor, row, and column or block
+ * @throws {UsageError} the directory is the source's, or holds a checkpoint and `force` is not set
+ * @throws {SystemError} such as a full disk
+ */
+export async function quantize(plan: Plan, directory: string, options: QuantizeOptions): Promise<Quantized> {
+  checkOutput(directory, plan.source, options.force);
+  const files = new NewFiles(directory);
+  try {
+    const { file, partial } = files.create(MODEL_FILE);
+    file.writeSync(plan.header);
+    const digest = createHash("sha256").update(plan.header);
+    const target = plan.source.files.length;
+    const placed = new WeakMap<Chunk, Placed>();
+    const chunks = (function* () {
+      for (const piece of pieces(plan, target)) {
+        placed.set(piece.chunk, piece);
+        yield piece.chunk;
+      }
+    })();
+    let done = 0;
+    await runChunks(
+      [...plan.source.files, { path: partial, write: true }],
+      chunks,
+      options.threads,
+      (chunk, result, bytes) => {
+        checkEncoded(plan, placed.get(chunk)!, result);
+        digest.update(bytes);
+        done += chunk.source!.bytes;
+        options.progress?.(done);
+      },
+      options.signal,
+    );
+    const missing = copySidecars(plan.source.directory, directory, files);
+    files.commit();
+    return { model: join(directory, MODEL_FILE), digest: digest.digest("hex"), missing };
+  } catch (error) {
+    files.abort();
+    throw error;
+  }
+}
+
+/** A chunk, and where in its tensor it begins. */
+export interface Placed {
+  readonly chunk: Chunk;
+  readonly tensor: PlannedTensor;
+  /** The first block of the chunk, or its first byte for a tensor that is kept. */
+  readonly first: number;
+}
+
+/**
+ * Cuts every tensor into chunks that know the source's bytes and the new file's.
+ *
+ * @param target index of the new file
+ * @param role whether the new file's bytes are to be written or, for verify, are stored already
+ */
+export function* pieces(plan: Plan, target: number, role: "target" | "stored" = "target"): Generator<Placed> {
+  let offset = plan.header.length;
+  for (const tensor of plan.tensors) {
+    yield* piecesOf(tensor, plan.format, { file: target, offset, bytes: tensor.bytes }, role);
+    offset += tensor.bytes;
+  }
+}
+
+/** The chunks of one tensor whose new bytes are at `place`. */
+export function* piecesOf(
+  tensor: PlannedTensor,
+  format: BlockFormat,
+  place: Span,
+  role: "target" | "stored",
+): Generator<Placed> {
+  const { source, from } = tensor;
+  // A kept tensor is a sequence of single bytes.
+  const sourceUnit = from ? BLOCK * from.blockBytes : 1;
+  const targetUnit = from ? format.blockBytes : 1;
+  const units = source.bytes / sourceUnit;
+  const most = Math.floor(CHUNK_BYTES / sourceUnit);
+  for (let first = 0; first < units; first += most) {
+    const count = Math.min(most, units - first);
+    const span = { file: place.file, offset: place.offset + first * targetUnit, bytes: count * targetUnit };
+    const chunk: Chunk = {
+      source: { file: source.file, offset: source.offset + first * sourceUnit, bytes: count * sourceUnit },
+      [role]: span,
+      blocks: from && { count, source: from.name, target: format.name },
+    };
+    yield { chunk, tensor, first };
+  }
+}
+
+/**
+ * Says where and why a block of the source can't be encoded, if there is one.
+ *
+ * @throws {CheckpointError} naming tensor, row, column and value, or row and block
+ */
+export function checkEncoded(plan: Plan, { tensor, first }: Placed, result: ChunkResult): void {
+  if (result.unencodable < 0) return;
+  const { source, from } = tensor;
+  const index = first + result.unencodable;
+  const perRow = source.shape[1] / BLOCK;
+  const row = Math.floor(index / perRow);
+  const block = index % perRow;
+  const { path } = plan.source.files[source.file];
+  const bytes = new Uint8Array(BLOCK * from!.blockBytes);
+  {
+    using file = openFile(path);
+    readAt(file, path, source.offset + index * bytes.length, bytes);
+  }
+  const weights = new Float32Array(BLOCK);
+  const view = new DataView(bytes.buffer);
+  from!.decode(view, 0, BLOCK, weights);
+  try {
+    encodeBlock(plan.format, weights, new Uint8Array(plan.format.blockBytes));
+  } catch (error) {
+    if (!(error instanceof BlockRefusal)) throw error;
+    const place = { path, tensor: source.name };
+    if (error.column < 0) {
+      throw new CheckpointError(
+        place,
+        `row ${row} block ${block}: the scale ${error.value} overflows binary16 (65504); the weights are too large for ${plan.format.name}`,
+      );
+    }
+    const value = from!.name === "F64" ? view.getFloat64(error.column * 8, true) : error.value;
+    const problem = Number.isFinite(value) ? `${value} overflows binary32` : `weight is ${value}`;
+    throw new CheckpointError(
+      place,
+      `row ${row} column ${
+        block * BLOCK + error.column
+      } (block ${block}): ${problem}; only finite weights can be quantized`,
+    );
+  }
+  throw new Error(`a kernel refused block ${index} of ${source.name}, which the definition encodes`);
+}
+
+function copySidecars(from: string, to: string, files: NewFiles): string[] {
+  const missing: string[] = [];
+  for (const name of [...NEEDED, ...OPTIONAL]) {
+    const path = join(from, name);
+    if (!exists(path)) {
+      if (NEEDED.includes(name)) missing.push(name);
+      continue;
+    }
+    const bytes = readBytes(path);
+    const there = join(to, name);
+    // What is there and equal stays, so that replacing a checkpoint by --force touches one file.
+    if (exists(there) && equal(readBytes(there), bytes)) continue;
+    files.write(name, bytes);
+  }
+  return missing;
+}
+
+function readBytes(path: string): Uint8Array {
+  try {
+    return Deno.readFileSync(path);
+  } catch (cause) {
+    throw systemError(`cannot read ${path}`, cause);
+  }
+}
+
+function equal(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && a.every((byte, n) => byte === b[n]);
+}

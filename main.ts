@@ -1,0 +1,51 @@
+/**
+ * rabbit: arguments to command to exit status. 0 yes or done, 1 the answer is no, 2 trouble.
+ *
+ * @module
+ */
+
+import { commandHelp, parse, programHelp, unknown } from "./lib/cli/flags.ts";
+import { genCommand } from "./lib/cli/gen.ts";
+import { inspectCommand } from "./lib/cli/inspect.ts";
+import { ClosedPipe, Interrupted, Output, writeLine } from "./lib/cli/output.ts";
+import { quantizeCommand } from "./lib/cli/quantize.ts";
+import { NotSound, verifyCommand } from "./lib/cli/verify.ts";
+import { CheckpointError, SystemError, UsageError } from "./lib/errors.ts";
+import config from "./deno.json" with { type: "json" };
+
+const COMMANDS = [quantizeCommand, verifyCommand, inspectCommand, genCommand];
+
+async function run([word, ...rest]: readonly string[]): Promise<number> {
+  if (word === undefined || word === "--help" || word === "-h" || word === "help") {
+    writeLine(programHelp(COMMANDS));
+    return word === undefined ? 2 : 0;
+  }
+  if (word === "--version") {
+    writeLine(`rabbit ${config.version}`);
+    return 0;
+  }
+  const command = COMMANDS.find(({ name }) => name === word);
+  if (command === undefined) throw unknown("command", word, COMMANDS.map(({ name }) => name), "rabbit --help");
+  const args = parse(command, rest);
+  if (args.switches.has("help")) {
+    writeLine(commandHelp(command));
+    return 0;
+  }
+  const out = new Output({ quantize: "QUANT" }[word] ?? word.toUpperCase(), args.switches.has("json"));
+  const status = await command.run(args, out);
+  out.finish();
+  return status;
+}
+
+function report(error: unknown): number {
+  if (error instanceof ClosedPipe) return 0;
+  const known = [CheckpointError, SystemError, UsageError, Interrupted, NotSound].some((kind) => error instanceof kind);
+  const text = error instanceof Error ? error.message : String(error);
+  const command = COMMANDS.some(({ name }) => name === Deno.args[0]) ? `${Deno.args[0]}: ` : "";
+  console.error(`rabbit: ${command}${known ? "" : "internal error, please report it: "}${text.replaceAll("\n", " ")}`);
+  if (Deno.env.get("RABBIT_DEBUG")) console.error(error);
+  if (error instanceof Interrupted) return error.status;
+  return error instanceof NotSound ? 1 : 2;
+}
+
+Deno.exit(await run(Deno.args).catch(report));
