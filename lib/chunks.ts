@@ -5,6 +5,7 @@
  * @module
  */
 
+import { setImmediate } from "node:timers";
 import { CheckpointError, SystemError } from "./errors.ts";
 import { type BlockFormat, type FloatFormat, FORMATS } from "./format/blocks.ts";
 import { openFile, readAt, writeAt } from "./format/checkpoint.ts";
