@@ -4,8 +4,10 @@
  * @module
  */
 
+import { compareCommand } from "./lib/cli/compare.ts";
 import { commandHelp, parse, programHelp, unknown } from "./lib/cli/flags.ts";
 import { genCommand } from "./lib/cli/gen.ts";
+import { inferCommand } from "./lib/cli/infer.ts";
 import { inspectCommand } from "./lib/cli/inspect.ts";
 import { ClosedPipe, Interrupted, Output, writeLine } from "./lib/cli/output.ts";
 import { quantizeCommand } from "./lib/cli/quantize.ts";
@@ -13,7 +15,7 @@ import { NotSound, verifyCommand } from "./lib/cli/verify.ts";
 import { CheckpointError, SystemError, UsageError } from "./lib/errors.ts";
 import config from "./deno.json" with { type: "json" };
 
-const COMMANDS = [quantizeCommand, verifyCommand, inspectCommand, genCommand];
+const COMMANDS = [quantizeCommand, verifyCommand, inspectCommand, compareCommand, inferCommand, genCommand];
 
 async function run([word, ...rest]: readonly string[]): Promise<number> {
   if (word === undefined || word === "--help" || word === "-h" || word === "help") {

@@ -71,6 +71,42 @@ export function nameOf(checkpoint: Checkpoint): string {
   return checkpoint.files.length === 1 ? checkpoint.files[0].path : checkpoint.path;
 }
 
+/** Reads tensors of a checkpoint by name. Close it when the last is read. */
+export class TensorReader {
+  readonly #checkpoint: Checkpoint;
+  readonly #tensors: ReadonlyMap<string, Tensor>;
+  readonly #files: Deno.FsFile[];
+
+  /** Opens the checkpoint's files. @throws {SystemError} */
+  constructor(checkpoint: Checkpoint) {
+    this.#checkpoint = checkpoint;
+    this.#tensors = new Map(checkpoint.tensors.map((tensor) => [tensor.name, tensor]));
+    this.#files = checkpoint.files.map(({ path }) => openFile(path));
+  }
+
+  /** The files as a user would name them, for messages. */
+  get path(): string {
+    return nameOf(this.#checkpoint);
+  }
+
+  /** A tensor's dtype, shape and file; undefined if there is none of that name. */
+  find(name: string): { dtype: string; shape: readonly number[]; path: string } | undefined {
+    const tensor = this.#tensors.get(name);
+    return tensor && { dtype: tensor.dtype, shape: tensor.shape, path: this.#checkpoint.files[tensor.file].path };
+  }
+
+  /** Fills `into` from byte `offset` of a tensor on. @throws {CheckpointError} @throws {SystemError} */
+  read(name: string, offset: number, into: Uint8Array): void {
+    const tensor = this.#tensors.get(name)!;
+    readAt(this.#files[tensor.file], this.#checkpoint.files[tensor.file].path, tensor.offset + offset, into);
+  }
+
+  /** Closes the files. */
+  close(): void {
+    for (const file of this.#files) file.close();
+  }
+}
+
 function collect(path: string, directory: string, paths: string[]): Checkpoint {
   const files: Checkpoint["files"][number][] = [];
   const tensors: Tensor[] = [];

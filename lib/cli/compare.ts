@@ -1,0 +1,148 @@
+import { join } from "@std/path/join";
+import { compareWith, trace } from "../compare.ts";
+import type { Config } from "../decoder/config.ts";
+import { CheckpointError, UsageError } from "../errors.ts";
+import { exists, nameOf, openCheckpoint, readText } from "../format/checkpoint.ts";
+import { Pool } from "../kernels/pool.ts";
+import published from "../../bench/reference/smollm2-135m.json" with { type: "json" };
+import { type Command, THREADS } from "./flags.ts";
+import { loadModel, memory, type Model, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
+import { Fixed } from "./output.ts";
+
+/** A reference larger than this is another file. */
+const MAX_REFERENCE_BYTES = 10_000_000;
+
+/** `rabbit compare` */
+export const compareCommand: Command = {
+  name: "compare",
+  summary: "decode one prompt with two checkpoints: is the answer kept, how far do the logits move",
+  positionals: [
+    { name: "FLOAT", optional: true, help: "the float checkpoint, file or directory (default /model.safetensors)" },
+    { name: "QUANT", optional: true, help: "the quantized one (default /model-q4.safetensors)" },
+    { name: "CONFIG", optional: true, help: "the configuration of both (default config.json beside FLOAT)" },
+  ],
+  flags: [
+    ...PROMPT_FLAGS,
+    { name: "steps", value: "N", help: "tokens to decode (default 8)" },
+    { name: "reference", value: "FILE", help: "a JSON file with prompt_ids and tokens to hold both answers against" },
+    THREADS,
+  ],
+  verdict: "0 the answer is kept, 1 the tokens differ",
+  example: "rabbit compare SmolLM2-135M SmolLM2-135M-q8",
+  async run(args, out) {
+    const [floatPath = "/model.safetensors", quantPath = "/model-q4.safetensors", configPath] = args.positionals;
+    const steps = args.integer("steps", 1, Number.MAX_SAFE_INTEGER) ?? 8;
+    const threads = args.threads();
+    const float = openModel(floatPath, configPath);
+    const quant = openQuantized(quantPath, float, configPath);
+    const prompt = await promptOf(args, float);
+    const reference = referenceOf(args.values.get("reference"), float, prompt);
+    const context = prompt.length + steps;
+
+    const pool = new Pool({ threads });
+    try {
+      // One model's weights at a time: the float model's logits are all that is kept of it.
+      const traced = trace(loadModel(pool, float, context), prompt, steps);
+      await pool.reset();
+      const compared = compareWith(loadModel(pool, quant, context), traced);
+      const { prefill, steps: difference } = compared;
+      out.list("tokens_float", traced.tokens);
+      out.list("tokens_quant", compared.tokens);
+      out.line({
+        reference_float: agrees(reference, traced.tokens),
+        reference_quant: agrees(reference, compared.tokens),
+      });
+      out.group("logits", {
+        steps,
+        values: difference.values,
+        max: new Fixed(difference.max, 6),
+        mean: new Fixed(difference.mean, 9),
+      });
+      out.group("prefill", { max: new Fixed(prefill.max, 6), mean: new Fixed(prefill.mean, 9) });
+      out.group("memory", { models: "one-at-a-time", peak_rss: memory().peak });
+      out.group("result", {
+        match: compared.match,
+        tokens: steps,
+        max_diff: new Fixed(difference.max, 6),
+        mean_diff: new Fixed(difference.mean, 9),
+      });
+      out.verdict(compared.match ? "OK" : "DIFFER");
+      return compared.match ? 0 : 1;
+    } finally {
+      pool.close();
+    }
+  },
+};
+
+/** The second model runs with the first one's configuration; its own, where it has one, must say the same. */
+function openQuantized(path: string, float: Model, configPath: string | undefined): Model {
+  if (configPath !== undefined) return openModel(path, configPath);
+  const probe = openModelWith(path, float.config);
+  const own = join(probe.checkpoint.directory, "config.json");
+  if (!exists(own)) return probe;
+  const model = openModel(path, own);
+  const difference = differing(float.config, model.config);
+  if (difference !== undefined) {
+    throw new UsageError(
+      `${nameOf(float.checkpoint)} and ${
+        nameOf(model.checkpoint)
+      } are not of one architecture: their config.json differ in ${difference}`,
+    );
+  }
+  return model;
+}
+
+function openModelWith(path: string, config: Config): Model {
+  return { checkpoint: openCheckpoint(path), config };
+}
+
+/** The first field in which two configurations differ, with both values; those that do not change logits are free. */
+function differing(a: Config, b: Config): string | undefined {
+  const free = ["endOfText", "maxPositions", "tied"];
+  for (const field of Object.keys(a) as (keyof Config)[]) {
+    const [x, y] = [JSON.stringify(a[field]), JSON.stringify(b[field])];
+    if (!free.includes(field) && x !== y) return `${field}: ${x.slice(0, 60)} and ${y.slice(0, 60)}`;
+  }
+  return undefined;
+}
+
+/** The tokens that the prompt is known to give, or undefined when nothing is known. */
+function referenceOf(asked: string | undefined, { checkpoint, config }: Model, prompt: readonly number[]) {
+  const beside = join(checkpoint.directory, "reference.json");
+  const path = asked ?? (exists(beside) ? beside : undefined);
+  if (path !== undefined) {
+    const { prompt_ids, tokens } = readReference(path);
+    if (String(prompt_ids) === String(prompt)) return tokens;
+    if (asked !== undefined) {
+      throw new UsageError(`the reference ${path} is for another prompt (${prompt_ids.join(" ")})`);
+    }
+    return undefined;
+  }
+  const { shape, prompt_ids, tokens } = published;
+  const fits = config.vocabulary === shape.vocabulary && config.hidden === shape.hidden &&
+    config.layers === shape.layers;
+  return fits && String(prompt_ids) === String(prompt) ? tokens : undefined;
+}
+
+function readReference(path: string): { prompt_ids: number[]; tokens: number[] } {
+  let json;
+  try {
+    json = JSON.parse(readText(path, MAX_REFERENCE_BYTES));
+  } catch (error) {
+    if (error instanceof SyntaxError) throw new CheckpointError({ path }, `not valid JSON: ${error.message}`);
+    throw error;
+  }
+  for (const field of ["prompt_ids", "tokens"]) {
+    const value = json?.[field];
+    if (!Array.isArray(value) || !value.every((id) => Number.isSafeInteger(id))) {
+      throw new CheckpointError({ path, field }, "expected an array of token ids");
+    }
+  }
+  return json;
+}
+
+function agrees(reference: readonly number[] | undefined, tokens: readonly number[]): boolean | string {
+  if (reference === undefined) return "unknown";
+  const length = Math.min(reference.length, tokens.length);
+  return String(reference.slice(0, length)) === String(tokens.slice(0, length));
+}

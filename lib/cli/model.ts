@@ -1,0 +1,98 @@
+/**
+ * What compare and infer share: opening a model, and the prompt.
+ *
+ * @module
+ */
+
+import { join } from "@std/path/join";
+import { type Config, parseConfig } from "../decoder/config.ts";
+import { Llama } from "../decoder/llama.ts";
+import { loadTokenizer } from "../decoder/tokenizer.ts";
+import { UsageError } from "../errors.ts";
+import { type Checkpoint, openCheckpoint, readText, TensorReader } from "../format/checkpoint.ts";
+import type { Operations } from "../kernels/operations.ts";
+import type { Arguments, Flag } from "./flags.ts";
+
+/** The published prompt, `The capital of France is`. */
+export const PUBLISHED_PROMPT = [504, 3575, 282, 4649, 314];
+
+/** Flags of the prompt. */
+export const PROMPT_FLAGS: readonly Flag[] = [
+  {
+    name: "ids",
+    value: "IDS",
+    help: `the prompt as token ids (default "${PUBLISHED_PROMPT.join(" ")}", the published one)`,
+  },
+  { name: "prompt", value: "TEXT", help: "the prompt as text, for the model's tokenizer" },
+];
+
+/** A configuration larger than this is another file. */
+const MAX_CONFIG_BYTES = 10_000_000;
+
+/** A checkpoint and the configuration to run it with. */
+export interface Model {
+  readonly checkpoint: Checkpoint;
+  readonly config: Config;
+}
+
+/** Opens a checkpoint and the config.json beside it, or the given one. */
+export function openModel(path: string, configPath?: string): Model {
+  const checkpoint = openCheckpoint(path);
+  const file = configPath ?? join(checkpoint.directory, "config.json");
+  return { checkpoint, config: parseConfig(file, readText(file, MAX_CONFIG_BYTES)) };
+}
+
+/** Loads the weights. */
+export function loadModel(ops: Operations, { checkpoint, config }: Model, context: number): Llama {
+  const reader = new TensorReader(checkpoint);
+  try {
+    return new Llama(ops, config, reader, context);
+  } finally {
+    reader.close();
+  }
+}
+
+/** The ids of the prompt. @throws {UsageError} it is empty, or has an id that the vocabulary lacks */
+export async function promptOf(args: Arguments, { checkpoint, config }: Model): Promise<number[]> {
+  const text = args.values.get("prompt");
+  const ids = args.values.get("ids");
+  if (text !== undefined && ids !== undefined) throw new UsageError("--ids and --prompt exclude each other");
+  const prompt = text !== undefined
+    ? await encode(text, checkpoint)
+    : ids === undefined
+    ? PUBLISHED_PROMPT
+    : parseIds(ids);
+  if (prompt.length === 0) throw new UsageError("the prompt is empty");
+  const outside = prompt.find((id) => id >= config.vocabulary);
+  if (outside !== undefined) {
+    throw new UsageError(`the prompt has the id ${outside}, the vocabulary ends at ${config.vocabulary - 1}`);
+  }
+  return prompt;
+}
+
+function parseIds(text: string): number[] {
+  return text.split(/[\s,]+/).filter((word) => word !== "").map((word) => {
+    if (!/^\d{1,10}$/.test(word)) throw new UsageError(`--ids takes whole numbers, found "${word}"`);
+    return Number(word);
+  });
+}
+
+async function encode(text: string, { directory }: Checkpoint): Promise<number[]> {
+  const tokenizer = await loadTokenizer(directory);
+  if (tokenizer === undefined) {
+    throw new UsageError(`--prompt needs tokenizer.json, or vocab.json and merges.txt, in ${directory}; use --ids`);
+  }
+  return tokenizer.encode(text);
+}
+
+/** The most memory that the process has had, in bytes, and what it has now; undefined where /proc does not tell. */
+export function memory(): { peak?: number; now?: number } {
+  try {
+    const status = Deno.readTextFileSync("/proc/self/status");
+    const of = (field: string) => Number(new RegExp(`^${field}:\\s*(\\d+) kB`, "m").exec(status)?.[1]) * 1024;
+    return { peak: of("VmHWM"), now: of("VmRSS") };
+  } catch (error) {
+    if (error instanceof Error) return {};
+    throw error;
+  }
+}

@@ -1,0 +1,290 @@
+/**
+ * The Llama family, top to bottom: which weights a model has, and what a forward pass does with them. The arithmetic is
+ * in lib/kernels; a matrix may have any format there is.
+ *
+ * Touvron et al. 2023 (Llama); Qwen2 adds biases to q, k and v, Qwen3 norms of the heads.
+ *
+ * @module
+ */
+
+import { CheckpointError, UsageError } from "../errors.ts";
+import { BLOCK, FORMATS } from "../format/blocks.ts";
+import {
+  BadScale,
+  type Buffer,
+  type Cache,
+  type Matrix,
+  type Norm,
+  type Operations,
+  type RopeTable,
+  type Vector,
+} from "../kernels/operations.ts";
+import type { Config } from "./config.ts";
+
+/** A source of tensors: what the decoder knows of a checkpoint. */
+export interface TensorSource {
+  /** The tensor's shape and dtype, and the file it is in; undefined if the checkpoint has no such tensor. */
+  find(name: string): { readonly dtype: string; readonly shape: readonly number[]; readonly path: string } | undefined;
+  /** Fills `into` from byte `offset` of the tensor on. */
+  read(name: string, offset: number, into: Uint8Array): void;
+  /** Where the tensors are, for messages. */
+  readonly path: string;
+}
+
+/** The weights of one layer. */
+interface Layer {
+  readonly attentionNorm: Norm;
+  readonly q: Matrix; // heads * headDim x hidden
+  readonly k: Matrix; // kvHeads * headDim x hidden
+  readonly v: Matrix; // kvHeads * headDim x hidden
+  readonly qBias?: Vector;
+  readonly kBias?: Vector;
+  readonly vBias?: Vector;
+  readonly qNorm?: Norm; // headDim
+  readonly kNorm?: Norm;
+  readonly o: Matrix; // hidden x heads * headDim
+  readonly oBias?: Vector;
+  readonly mlpNorm: Norm;
+  readonly gate: Matrix; // intermediate x hidden
+  readonly up: Matrix; // intermediate x hidden
+  readonly down: Matrix; // hidden x intermediate
+}
+
+/** The weights of a model. */
+interface Weights {
+  readonly embedding: Matrix; // vocabulary x hidden
+  readonly layers: readonly Layer[];
+  readonly norm: Norm;
+  readonly head: Matrix; // vocabulary x hidden; the embedding when they are tied
+}
+
+/** The activations of a forward pass, one row a token. */
+interface State {
+  readonly x: Buffer; // hidden: the residual stream
+  readonly q: Buffer; // heads * headDim
+  readonly k: Buffer; // kvHeads * headDim
+  readonly v: Buffer; // kvHeads * headDim
+  readonly mixed: Buffer; // heads * headDim: what attention gives
+  readonly inner: Buffer; // intermediate: silu(gate) * up
+  readonly logits: Buffer; // vocabulary
+  readonly caches: readonly Cache[]; // one a layer
+  readonly rope: RopeTable;
+}
+
+/** Tokens of a prompt that pass over the weights at once. */
+export const BATCH = 512;
+
+/** A model that is ready to decode. */
+export class Llama {
+  readonly config: Config;
+  /** Tokens that the caches have room for. */
+  readonly context: number;
+  readonly #ops: Operations;
+  readonly #weights: Weights;
+  readonly #state: State;
+  #position = 0;
+
+  /**
+   * Loads a model.
+   *
+   * @param context the most tokens that will be fed
+   * @param logitRows the most tokens of one batch whose logits are wanted
+   * @throws {CheckpointError} a tensor that the config calls for is missing or has another shape, or a scale is not finite
+   * @throws {UsageError} the context is longer than the model's
+   */
+  constructor(ops: Operations, config: Config, source: TensorSource, context: number, logitRows = 1) {
+    if (context > config.maxPositions) {
+      throw new UsageError(
+        `${context} tokens are more than the model's context of ${config.maxPositions} (max_position_embeddings); ` +
+          "use a shorter prompt or fewer steps",
+      );
+    }
+    this.#ops = ops;
+    this.config = config;
+    this.context = context;
+    this.#weights = loadWeights(ops, config, source);
+    this.#state = makeState(ops, config, context, logitRows);
+  }
+
+  /** Tokens that were fed. */
+  get position(): number {
+    return this.#position;
+  }
+
+  /** Forgets all tokens from `position` on. */
+  rewind(position: number): void {
+    this.#position = position;
+  }
+
+  /**
+   * Feeds tokens, which follow those fed before.
+   *
+   * @returns the logits after the last of them: vocabulary binary32, valid until the next call
+   */
+  feed(ids: readonly number[]): Float32Array {
+    for (let at = 0; at < ids.length; at += BATCH) {
+      const batch = ids.slice(at, at + BATCH);
+      this.#forward(batch, at + BATCH >= ids.length ? 1 : 0);
+    }
+    return this.#ops.row(this.#state.logits, 0);
+  }
+
+  /**
+   * Feeds tokens and visits the logits after each.
+   *
+   * @param visit gets the index of the token and the logits, which are valid during the call
+   */
+  feedAll(ids: readonly number[], visit: (index: number, logits: Float32Array) => void): void {
+    const { logits } = this.#state;
+    for (let at = 0; at < ids.length; at += logits.tokens) {
+      const batch = ids.slice(at, at + logits.tokens);
+      this.#forward(batch, batch.length);
+      for (let n = 0; n < batch.length; n++) visit(at + n, this.#ops.row(logits, n));
+    }
+  }
+
+  /** One pass over the weights, for `ids.length` tokens; the logits of the last `wanted` of them. */
+  #forward(ids: readonly number[], wanted: number): void {
+    const n = ids.length;
+    const { heads } = this.config;
+    const { x, q, k, v, mixed, inner, logits, caches, rope } = this.#state;
+    const ops = this.#ops;
+    const { embedding, layers, norm, head } = this.#weights;
+    if (this.#position + n > this.context) {
+      throw new RangeError(`${this.#position} + ${n} tokens, room for ${this.context}`);
+    }
+
+    ops.embed(embedding, ids, x);
+    for (const [index, layer] of layers.entries()) {
+      ops.project({ from: x, norm: layer.attentionNorm }, n, [
+        { matrix: layer.q, bias: layer.qBias, out: q },
+        { matrix: layer.k, bias: layer.kBias, out: k },
+        { matrix: layer.v, bias: layer.vBias, out: v },
+      ]);
+      const { qNorm, kNorm } = layer;
+      ops.attend({ q, k, v, out: mixed, cache: caches[index], rope, heads, position: this.#position, qNorm, kNorm }, n);
+      ops.projectAdd({ from: mixed }, n, layer.o, x, layer.oBias);
+      ops.projectGated({ from: x, norm: layer.mlpNorm }, n, layer.gate, layer.up, inner);
+      ops.projectAdd({ from: inner }, n, layer.down, x);
+    }
+    if (wanted > 0) ops.project({ from: x, first: n - wanted, norm }, wanted, [{ matrix: head, out: logits }]);
+    ops.run();
+    this.#position += n;
+  }
+}
+
+function loadWeights(ops: Operations, config: Config, source: TensorSource): Weights {
+  const { hidden, intermediate, heads, kvHeads, headDim, vocabulary, normEps: eps } = config;
+
+  const find = (name: string, shape: readonly number[]) => {
+    const tensor = source.find(name);
+    if (tensor === undefined) {
+      throw new CheckpointError({ path: source.path, tensor: name }, "missing, although config.json calls for it");
+    }
+    if (String(tensor.shape) !== String(shape)) {
+      throw new CheckpointError(
+        { path: tensor.path, tensor: name, field: "shape" },
+        `[${tensor.shape}], but config.json calls for [${shape}]`,
+      );
+    }
+    const format = FORMATS.get(tensor.dtype);
+    if (format === undefined || (shape.length === 1 && format.kind !== "float")) {
+      throw new CheckpointError(
+        { path: tensor.path, tensor: name, field: "dtype" },
+        `the decoder does not know ${tensor.dtype}`,
+      );
+    }
+    return { format, path: tensor.path };
+  };
+  const matrix = (name: string, rows: number, columns: number): Matrix => {
+    const { format, path } = find(name, [rows, columns]);
+    try {
+      return ops.matrix(format, rows, columns, (offset, into) => source.read(name, offset, into));
+    } catch (error) {
+      if (!(error instanceof BadScale)) throw error;
+      const perRow = columns / BLOCK;
+      throw new CheckpointError(
+        { path, tensor: name, field: "scale" },
+        `row ${Math.floor(error.block / perRow)} block ${
+          error.block % perRow
+        }: not a finite binary16; the file is damaged, quantize again`,
+      );
+    }
+  };
+  const vector = (name: string, length: number): Vector => {
+    const { format } = find(name, [length]);
+    return ops.vector(format, length, (offset, into) => source.read(name, offset, into));
+  };
+  const norm = (name: string, length: number): Norm => ({ weight: vector(name, length), eps });
+
+  const embedding = matrix("model.embed_tokens.weight", vocabulary, hidden);
+  const layers = Array.from({ length: config.layers }, (_, index): Layer => {
+    const name = (part: string) => `model.layers.${index}.${part}`;
+    const attention = (part: string) => name(`self_attn.${part}_proj`);
+    const bias = (part: string, length: number, wanted: boolean) => {
+      if (wanted) return vector(`${part}.bias`, length);
+      // A bias that nobody announced would be dropped without a word.
+      if (source.find(`${part}.bias`) !== undefined) {
+        throw new CheckpointError(
+          { path: source.path, tensor: `${part}.bias` },
+          `is there, although config.json (${config.architecture}) does not call for it`,
+        );
+      }
+      return undefined;
+    };
+    for (const part of ["gate", "up", "down"]) bias(name(`mlp.${part}_proj`), 0, false);
+    return {
+      attentionNorm: norm(name("input_layernorm.weight"), hidden),
+      q: matrix(attention("q") + ".weight", heads * headDim, hidden),
+      k: matrix(attention("k") + ".weight", kvHeads * headDim, hidden),
+      v: matrix(attention("v") + ".weight", kvHeads * headDim, hidden),
+      qBias: bias(attention("q"), heads * headDim, config.qkvBias),
+      kBias: bias(attention("k"), kvHeads * headDim, config.qkvBias),
+      vBias: bias(attention("v"), kvHeads * headDim, config.qkvBias),
+      qNorm: config.headNorm ? norm(name("self_attn.q_norm.weight"), headDim) : undefined,
+      kNorm: config.headNorm ? norm(name("self_attn.k_norm.weight"), headDim) : undefined,
+      o: matrix(attention("o") + ".weight", hidden, heads * headDim),
+      oBias: bias(attention("o"), hidden, config.outputBias),
+      mlpNorm: norm(name("post_attention_layernorm.weight"), hidden),
+      gate: matrix(name("mlp.gate_proj.weight"), intermediate, hidden),
+      up: matrix(name("mlp.up_proj.weight"), intermediate, hidden),
+      down: matrix(name("mlp.down_proj.weight"), hidden, intermediate),
+    };
+  });
+  const tied = config.tied ?? source.find("lm_head.weight") === undefined;
+  return {
+    embedding,
+    layers,
+    norm: norm("model.norm.weight", hidden),
+    head: tied ? embedding : matrix("lm_head.weight", vocabulary, hidden),
+  };
+}
+
+function makeState(ops: Operations, config: Config, context: number, logitRows: number): State {
+  const { hidden, intermediate, heads, kvHeads, headDim, vocabulary, layers } = config;
+  const tokens = Math.min(context, BATCH);
+  return {
+    x: ops.buffer(tokens, hidden),
+    q: ops.buffer(tokens, heads * headDim),
+    k: ops.buffer(tokens, kvHeads * headDim),
+    v: ops.buffer(tokens, kvHeads * headDim),
+    mixed: ops.buffer(tokens, heads * headDim),
+    inner: ops.buffer(tokens, intermediate),
+    logits: ops.buffer(Math.min(logitRows, tokens), vocabulary),
+    caches: Array.from({ length: layers }, () => ops.cache(context, kvHeads, headDim)),
+    rope: ops.ropeTable(context, ropeValues(config.ropeFrequencies, context)),
+  };
+}
+
+/** For each position the cosines of its angles, then the sines; the angles are taken in binary64. */
+function ropeValues(frequencies: readonly number[], positions: number): Float32Array {
+  const half = frequencies.length;
+  const values = new Float32Array(positions * half * 2);
+  for (let p = 0; p < positions; p++) {
+    for (const [n, frequency] of frequencies.entries()) {
+      values[p * half * 2 + n] = Math.cos(p * frequency);
+      values[p * half * 2 + half + n] = Math.sin(p * frequency);
+    }
+  }
+  return values;
+}

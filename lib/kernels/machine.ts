@@ -1,0 +1,443 @@
+/**
+ * One thread's part in a program of operations. Every thread runs the same program over the same memory; work is shared
+ * out by counters, so that a thread that is early takes work from one that is late, and a barrier follows each
+ * operation. What a thread does does not depend on the others, so neither do the results.
+ *
+ * @module
+ */
+
+import { instantiate } from "./wasm.ts";
+
+/** Where things are in the control area: int32 words, each on a cache line of its own. */
+export const CONTROL = {
+  /** Counts programs; workers sleep on it. */
+  epoch: 0,
+  /** Threads that have come to the barrier. */
+  arrived: 16,
+  /** Counts barriers; threads sleep on it. */
+  barrier: 32,
+  /** Threads that sleep on the barrier. */
+  sleepers: 48,
+  /** Set when a program failed on some thread. */
+  failed: 64,
+  /** Words of the control area; a work counter for each command follows. */
+  words: 80,
+} as const;
+
+/** The longest program, in commands. */
+export const MAX_COMMANDS = 8192;
+
+/** Numbers (binary64) of one command. */
+export const COMMAND_WORDS = 24;
+
+/** What a command does; the numbers after it are listed with each method of {@link Machine}. */
+export const OP = { exit: 0, embed: 1, prepare: 2, project: 3, store: 4, attend: 5, end: 6 } as const;
+
+/** What becomes of a product. */
+export const THEN = { write: 0, add: 1, gate: 2 } as const;
+
+/** How activations are prepared. */
+export const MODE = { f32: 0, i8: 1, i16: 2, i16paired: 3, i8paired: 4 } as const;
+
+/** The kinds of packed matrices, as the kernels number them. */
+export const KINDS = ["q4", "q8", "bf16", "f16", "f32"] as const;
+
+/** Bytes of payload of a group (8 rows) and a block of columns, by kind. */
+export const GROUP_BYTES = [128, 256, 512, 512, 1024] as const;
+
+/** Rows of a group. */
+export const GROUP = 8;
+
+/** Tokens that a piece of work takes at once, and groups: their results stay in a processor's cache. */
+export const TOKEN_TILE = 32;
+export const GROUP_TILE = 64;
+
+/** The address that stands for the thread's own prepared activations. */
+export const PRIVATE = -1;
+
+/** Turns of the loop at a barrier before a thread sleeps: some ten microseconds. */
+const SPIN = 3000;
+
+/** Turns before a worker sleeps between two programs. */
+const IDLE_SPIN = 20000;
+
+/** Bytes of results of one tile; there are two, for gate and up. */
+const TILE_BYTES = TOKEN_TILE * GROUP_TILE * GROUP * 4;
+
+/** What every thread must know before the first program. */
+export interface Layout {
+  /** Memory 0 has everything but the weights that did not fit. */
+  readonly memories: readonly WebAssembly.Memory[];
+  readonly threads: number;
+  /** Addresses in memory 0. */
+  readonly control: number;
+  readonly commands: number;
+  /** Scratch of thread 0, by memory; the next thread's follows {@link scratchBytes} later. */
+  readonly scratch: readonly number[];
+  /** Bytes of prepared activations of one token, and of one head's scores. */
+  readonly preparedBytes: number;
+  readonly scoreBytes: number;
+}
+
+/** Bytes of scratch that a thread needs in a memory: see {@link Machine}. */
+export function scratchBytes(preparedBytes: number, scoreBytes: number): number {
+  return (TOKEN_TILE + 1) * preparedBytes + scoreBytes + 2 * TILE_BYTES + 4096;
+}
+
+/** Bytes of one token's prepared activations: binary32, or integers with scales and sums. */
+export function preparedBytes(blocks: number): number {
+  return blocks * (32 * 4 + 8);
+}
+
+/** One thread. */
+export class Machine {
+  readonly #layout: Layout;
+  readonly #thread: number;
+  readonly #wasm: ReturnType<typeof instantiate>[];
+  readonly #bytes: Uint8Array[];
+  readonly #control: Int32Array;
+  readonly #commands: Float64Array;
+  readonly #doubles: Float64Array;
+  readonly #words: Int32Array;
+  /** Own prepared activations (a tile of them), a normalized row, scores, two tiles of results, by memory. */
+  readonly #prepared: number[];
+  readonly #normal: number;
+  readonly #scores: number;
+  readonly #tiles: number[];
+
+  constructor(layout: Layout, thread: number) {
+    this.#layout = layout;
+    this.#thread = thread;
+    const { memories, scratch, preparedBytes, scoreBytes } = layout;
+    this.#wasm = memories.map(instantiate);
+    this.#bytes = memories.map(({ buffer }) => new Uint8Array(buffer));
+    const { buffer } = memories[0];
+    this.#control = new Int32Array(buffer, layout.control, CONTROL.words + MAX_COMMANDS);
+    this.#commands = new Float64Array(buffer, layout.commands, MAX_COMMANDS * COMMAND_WORDS);
+    this.#doubles = new Float64Array(buffer, 0, buffer.byteLength >> 3);
+    this.#words = new Int32Array(buffer, 0, buffer.byteLength >> 2);
+    const size = scratchBytes(preparedBytes, scoreBytes);
+    const start = scratch.map((base) => base + thread * size);
+    this.#prepared = start;
+    this.#normal = start[0] + TOKEN_TILE * preparedBytes;
+    this.#scores = this.#normal + preparedBytes + 2048;
+    this.#tiles = start.map((at) => at + (TOKEN_TILE + 1) * preparedBytes + scoreBytes + 2048);
+  }
+
+  /** Waits for programs and runs them until one ends with `exit`. For workers. */
+  serve(epoch: number): void {
+    while (true) {
+      const control = this.#control;
+      for (let n = 0; n < IDLE_SPIN && Atomics.load(control, CONTROL.epoch) === epoch; n++);
+      while (Atomics.load(control, CONTROL.epoch) === epoch) Atomics.wait(control, CONTROL.epoch, epoch);
+      epoch++;
+      if (!this.run()) return;
+    }
+  }
+
+  /** Runs the program in memory. @returns false if it was `exit` */
+  run(): boolean {
+    for (let index = 0;; index++) {
+      const at = index * COMMAND_WORDS;
+      const c = this.#commands.subarray(at, at + COMMAND_WORDS);
+      switch (c[0]) {
+        case OP.exit:
+          return false;
+        case OP.end:
+          return true;
+        case OP.embed:
+          this.#embed(c, index);
+          break;
+        case OP.prepare:
+          // A thread's own activations are no business of the others: no barrier.
+          if (this.#prepare(c, index)) continue;
+          break;
+        case OP.project:
+          this.#project(c, index);
+          break;
+        case OP.store:
+          this.#store(c, index);
+          break;
+        case OP.attend:
+          this.#attend(c, index);
+          break;
+      }
+      this.#barrier();
+    }
+  }
+
+  /** The next piece of work of a command that nobody has taken. */
+  #next(index: number): number {
+    return Atomics.add(this.#control, CONTROL.words + index, 1);
+  }
+
+  #barrier(): void {
+    const { threads } = this.#layout;
+    if (threads === 1) return;
+    const control = this.#control;
+    const turn = Atomics.load(control, CONTROL.barrier);
+    if (Atomics.add(control, CONTROL.arrived, 1) === threads - 1) {
+      Atomics.store(control, CONTROL.arrived, 0);
+      Atomics.add(control, CONTROL.barrier, 1);
+      if (Atomics.load(control, CONTROL.sleepers) > 0) Atomics.notify(control, CONTROL.barrier);
+      return;
+    }
+    for (let n = 0; n < SPIN; n++) if (Atomics.load(control, CONTROL.barrier) !== turn) return;
+    Atomics.add(control, CONTROL.sleepers, 1);
+    while (Atomics.load(control, CONTROL.barrier) === turn) Atomics.wait(control, CONTROL.barrier, turn);
+    Atomics.sub(control, CONTROL.sleepers, 1);
+  }
+
+  /** matrix record, address of ids (int32), tokens, out, out stride */
+  #embed(c: Float64Array, index: number): void {
+    const [, record, ids, tokens, out, stride] = c;
+    const kind = this.#doubles[record >> 3];
+    const blocks = this.#doubles[(record >> 3) + 1];
+    const flip = this.#doubles[(record >> 3) + 2];
+    for (let t = this.#next(index); t < tokens; t = this.#next(index)) {
+      const id = this.#words[(ids >> 2) + t];
+      this.#segments(record, Math.floor(id / GROUP), Math.floor(id / GROUP) + 1, (memory, w, scales) => {
+        const to = memory === 0 ? out + t * stride : this.#tiles[memory];
+        const width = blocks * 32;
+        // A row may be longer than a tile; prepared activations have room for one in every memory.
+        const at = memory === 0 ? to : this.#prepared[memory];
+        this.#wasm[memory].unpack_row(kind, w, scales, id % GROUP, blocks, at, flip);
+        if (memory !== 0) this.#move(memory, at, 0, out + t * stride, width * 4);
+      });
+    }
+  }
+
+  #move(from: number, source: number, to: number, target: number, bytes: number): void {
+    this.#bytes[to].set(this.#bytes[from].subarray(source, source + bytes), target);
+  }
+
+  /**
+   * The pieces of a matrix that hold its groups first to end - 1.
+   *
+   * A record: kind, blocks, flip, number of segments, then for each memory, payload, scales, first group, groups.
+   */
+  #segments(
+    record: number,
+    first: number,
+    end: number,
+    visit: (memory: number, w: number, scales: number, first: number, groups: number) => void,
+  ): void {
+    const d = this.#doubles;
+    const at = record >> 3;
+    const [kind, blocks, , count] = [d[at], d[at + 1], 0, d[at + 3]];
+    for (let s = 0, p = at + 4; s < count; s++, p += 5) {
+      const from = Math.max(first, d[p + 3]);
+      const to = Math.min(end, d[p + 3] + d[p + 4]);
+      if (from >= to) continue;
+      const skip = (from - d[p + 3]) * blocks;
+      visit(d[p], d[p + 1] + skip * GROUP_BYTES[kind], d[p + 2] + skip * GROUP * 4, from, to - from);
+    }
+  }
+
+  /**
+   * x, x stride, tokens, length (whole blocks), width, norm weight or 0, eps, mode, out or PRIVATE, out stride.
+   *
+   * @returns whether the result is the thread's own
+   */
+  #prepare(c: Float64Array, index: number): boolean {
+    const [, x, stride, tokens, length, width, norm, eps, mode, out, outStride] = c;
+    const wasm = this.#wasm[0];
+    const one = (from: number, to: number) => {
+      if (norm !== 0) {
+        const at = mode === MODE.f32 ? to : this.#normal;
+        wasm.rms_norm(from, norm, at, length, width, eps);
+        from = at;
+      }
+      const blocks = length / 32;
+      if (mode === MODE.i8) wasm.quantize_i8(from, blocks, to);
+      else if (mode !== MODE.f32) {
+        wasm.quantize_i16(from, blocks, to, mode === MODE.i8paired ? 127 : 32767, mode === MODE.i16 ? 0 : 1);
+      }
+    };
+    if (out === PRIVATE) {
+      one(x, this.#prepared[0]);
+      return true;
+    }
+    for (let t = this.#next(index); t < tokens; t = this.#next(index)) one(x + t * stride, out + t * outStride);
+    return false;
+  }
+
+  /**
+   * x or PRIVATE, x stride, tokens, blocks, kernel mode, then, number of matrices, groups a piece, then for each matrix
+   * record, rows padded to groups, y, y stride, bias or 0.
+   */
+  #project(c: Float64Array, index: number): void {
+    const [, source, xStride, tokens, , , then, count, piece] = c;
+    const x = source === PRIVATE ? this.#prepared[0] : source;
+    if (then === THEN.gate) return this.#projectGated(c, index, x);
+    let total = 0;
+    for (let m = 0; m < count; m++) total += c[9 + 5 * m + 1] / GROUP;
+    for (let first = this.#next(index) * piece; first < total; first = this.#next(index) * piece) {
+      const end = Math.min(first + piece, total);
+      for (let m = 0, before = 0; m < count; m++) {
+        const at = 9 + 5 * m;
+        const groups = c[at + 1] / GROUP;
+        const from = Math.max(first - before, 0);
+        const to = Math.min(end - before, groups);
+        before += groups;
+        if (from >= to) continue;
+        const [y, yStride, bias] = [c[at + 2], c[at + 3], c[at + 4]];
+        const wasm = this.#wasm[0];
+        for (let t = 0; t < tokens; t += TOKEN_TILE) {
+          const n = Math.min(TOKEN_TILE, tokens - t);
+          const rows = (to - from) * GROUP;
+          const out = y + t * yStride + from * GROUP * 4;
+          const direct = then === THEN.write;
+          const tile = this.#tiles[0];
+          const result = direct ? out : tile;
+          const stride = direct ? yStride : rows * 4;
+          this.#product(c[at], c, x + t * xStride, xStride, n, from, to, result, stride);
+          for (let k = 0; k < n; k++) {
+            if (bias !== 0) wasm.add(result + k * stride, bias + from * GROUP * 4, rows);
+            if (!direct) wasm.add(out + k * yStride, tile + k * stride, rows);
+          }
+        }
+      }
+    }
+  }
+
+  #projectGated(c: Float64Array, index: number, x: number): void {
+    const [, , xStride, tokens, , , , , piece] = c;
+    const groups = c[10] / GROUP;
+    const [gate, up] = [c[9], c[14]];
+    const [y, yStride] = [c[11], c[12]];
+    const tile = this.#tiles[0];
+    for (let first = this.#next(index) * piece; first < groups; first = this.#next(index) * piece) {
+      const end = Math.min(first + piece, groups);
+      const rows = (end - first) * GROUP;
+      for (let t = 0; t < tokens; t += TOKEN_TILE) {
+        const n = Math.min(TOKEN_TILE, tokens - t);
+        this.#product(gate, c, x + t * xStride, xStride, n, first, end, tile, rows * 4);
+        this.#product(up, c, x + t * xStride, xStride, n, first, end, tile + TILE_BYTES, rows * 4);
+        for (let k = 0; k < n; k++) {
+          const at = tile + k * rows * 4;
+          this.#wasm[0].gated(at, at + TILE_BYTES, y + (t + k) * yStride + first * GROUP * 4, rows);
+        }
+      }
+    }
+  }
+
+  /** Groups first to end - 1 of a matrix times `tokens` prepared tokens at x, to y. */
+  #product(
+    record: number,
+    c: Float64Array,
+    x: number,
+    xStride: number,
+    tokens: number,
+    first: number,
+    end: number,
+    y: number,
+    yStride: number,
+  ): void {
+    const blocks = c[4];
+    const kernel = KERNELS[c[5]][this.#doubles[record >> 3]];
+    this.#segments(record, first, end, (memory, w, scales, from, groups) => {
+      const to = y + (from - first) * GROUP * 4;
+      if (memory === 0) {
+        this.#wasm[0][kernel](w, scales, x, xStride, blocks, to, yStride, groups, tokens);
+        return;
+      }
+      // The kernels see one memory: the activations go there, the results come back.
+      const own = this.#prepared[memory];
+      const rowBytes = groups * GROUP * 4;
+      this.#move(0, x, memory, own, tokens * xStride);
+      this.#wasm[memory][kernel](w, scales, own, xStride, blocks, this.#tiles[memory], rowBytes, groups, tokens);
+      for (let k = 0; k < tokens; k++) {
+        this.#move(memory, this.#tiles[memory] + k * rowBytes, 0, to + k * yStride, rowBytes);
+      }
+    });
+  }
+
+  /** See {@link attentionOf}; for several tokens: rotates all heads and fills the cache. */
+  #store(c: Float64Array, index: number): void {
+    const a = attentionOf(c);
+    for (let t = this.#next(index); t < a.tokens; t = this.#next(index)) {
+      for (let h = 0; h < a.heads; h++) this.#turn(a, a.q + t * a.qStride + h * a.headBytes, a.qNorm, t, undefined);
+      for (let g = 0; g < a.groups; g++) this.#append(a, t, g);
+    }
+  }
+
+  /** Normalizes and rotates a head of token t, in place or to `to`. */
+  #turn(a: ReturnType<typeof attentionOf>, x: number, norm: number, t: number, to: number | undefined): void {
+    const { rms_norm, rope } = this.#wasm[0];
+    // Other threads may read what is written to the cache, so only final values may go there.
+    const normal = this.#tiles[0];
+    if (norm !== 0) rms_norm(x, norm, normal, a.headDim, a.headDim, a.eps);
+    rope(norm !== 0 ? normal : x, to ?? x, a.headDim / 2, a.table + (a.position + t) * a.headBytes);
+  }
+
+  /** Puts the key and the value of token t, group g into the cache. */
+  #append(a: ReturnType<typeof attentionOf>, t: number, g: number): void {
+    const at = (g * a.capacity + a.position + t) * a.headBytes;
+    this.#turn(a, a.k + t * a.kvStride + g * a.headBytes, a.kNorm, t, a.keys + at);
+    this.#move(0, a.v + t * a.kvStride + g * a.headBytes, 0, a.values + at, a.headBytes);
+  }
+
+  /**
+   * Attends, a head of a token a piece. For a single token the piece rotates and stores too: heads of one group then
+   * write the same key and value, the same bytes, which spares a barrier.
+   */
+  #attend(c: Float64Array, index: number): void {
+    const a = attentionOf(c);
+    const scale = Math.fround(1 / Math.sqrt(a.headDim));
+    for (let n = this.#next(index); n < a.tokens * a.heads; n = this.#next(index)) {
+      const t = Math.floor(n / a.heads);
+      const h = n % a.heads;
+      const g = Math.floor(h / (a.heads / a.groups));
+      let q = a.q + t * a.qStride + h * a.headBytes;
+      if (a.tokens === 1) {
+        this.#append(a, 0, g);
+        this.#turn(a, q, a.qNorm, 0, this.#normal);
+        q = this.#normal;
+      }
+      const group = g * a.capacity * a.headBytes;
+      const out = a.out + t * a.qStride + h * a.headBytes;
+      const count = a.position + t + 1;
+      this.#wasm[0].attend(q, a.keys + group, a.values + group, count, a.headDim, scale, this.#scores, out);
+    }
+  }
+}
+
+/** The kernels by mode and kind. */
+const KERNELS: readonly (readonly string[])[] = [
+  KINDS.map((kind) => `f32_${kind}`),
+  ["i8_q4"],
+  ["i16_q4"],
+  ["", "i16_q8"],
+  ["", "i16_q8"],
+];
+
+/**
+ * q, q stride, k, v, k and v stride, out, keys, values, capacity (positions), table, heads, groups, head dimension,
+ * position, tokens, q norm, k norm, eps
+ */
+function attentionOf(c: Float64Array) {
+  const [, q, qStride, k, v, kvStride, out, keys, values, capacity, table] = c;
+  const [heads, groups, headDim, position, tokens, qNorm, kNorm, eps] = c.subarray(11);
+  return {
+    q,
+    qStride,
+    k,
+    v,
+    kvStride,
+    out,
+    keys,
+    values,
+    capacity,
+    table,
+    heads,
+    groups,
+    headDim,
+    headBytes: headDim * 4,
+    position,
+    tokens,
+    qNorm,
+    kNorm,
+    eps,
+  };
+}

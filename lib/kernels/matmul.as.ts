@@ -1,0 +1,835 @@
+// AssemblyScript: products of a matrix with activations, straight from the blocks. scalar.ts defines the result of
+// each, down to the order of the additions; tests/kernels_test.ts holds these functions to it bit for bit.
+//
+// A lane is a row, so nothing is ever summed across lanes. Matrices are packed when they are loaded (pack_*), in groups
+// of 8 rows; a group is a sequence of blocks of 32 columns, a block is two halves of 4 rows:
+//
+//   q4   64 bytes a half: word c (0..3) of lane r holds columns 4c..4c+3 of row r in the low nibbles of its bytes, and
+//        columns 16+4c..16+4c+3 in the high ones
+//   q8   128 bytes a half: for j in 0..15 the pairs (column j, column 16+j) of the 4 rows
+//   16   256 bytes a half: the same with 16-bit floats
+//   f32  512 bytes a half: for j in 0..15 column j of the 4 rows, then column 16+j
+//
+// Scales are binary32, apart from the payload: 8 for each block of a group, in the order of the rows.
+
+const Q4: i32 = 0;
+const Q8: i32 = 1;
+const BF16: i32 = 2;
+const F16: i32 = 3;
+const F32: i32 = 4;
+
+/** Bytes of the payload of 4 rows and 32 columns. */
+
+function halfBytes(kind: i32): usize {
+  return kind == Q4 ? 64 : kind == Q8 ? 128 : kind == F32 ? 512 : 256;
+}
+
+function splat(at: usize): v128 {
+  return v128.load32_splat(at);
+}
+
+function madd(sum: v128, w: v128, x: usize): v128 {
+  return f32x4.add(sum, f32x4.mul(w, splat(x)));
+}
+
+/** Four binary16 in the low halves of the lanes, infinities and NaNs included, as binary32. */
+
+function halves(h: v128): v128 {
+  const magnitude = v128.and(h, i32x4.splat(0x7fff));
+  const finite = f32x4.mul(i32x4.shl(magnitude, 13), f32x4.splat(5192296858534827628530496329220096.0));
+  // 2^112 times the largest exponent is 2^16, which must become infinity, and NaN must stay one.
+  const special = v128.and(i32x4.ge_s(magnitude, i32x4.splat(0x7c00)), i32x4.splat(0x7f800000));
+  return v128.or(v128.or(finite, special), i32x4.shl(v128.and(h, i32x4.splat(0x8000)), 16));
+}
+
+/** What has to be loaded for columns j and 16+j of 4 rows; for q4, of j/4 to j/4+3. */
+
+function loadPair(kind: i32, half: usize, j: i32): v128 {
+  if (kind == Q4) return v128.load(half + (<usize> (j >> 2) << 4));
+  if (kind == Q8) return v128.load_ext<i8>(half + (<usize> j << 3));
+  return v128.load(half + (<usize> j << 4));
+}
+
+/** Column j of 4 rows as binary32, from the low part of a pair. */
+
+function lowOf(kind: i32, pair: v128): v128 {
+  if (kind == Q4) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 28), 28));
+  if (kind == Q8) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 16), 16));
+  if (kind == BF16) return i32x4.shl(pair, 16);
+  return halves(v128.and(pair, i32x4.splat(0xffff)));
+}
+
+/** Column 16+j of 4 rows as binary32. */
+
+function highOf(kind: i32, pair: v128): v128 {
+  if (kind == Q4) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 24), 28));
+  if (kind == Q8) return f32x4.convert_i32x4_s(i32x4.shr_s(pair, 16));
+  if (kind == BF16) return v128.and(pair, i32x4.splat(0xffff0000));
+  return halves(i32x4.shr_u(pair, 16));
+}
+
+/** The sum of one block over one token, added to the row's sum. */
+
+function finish(kind: i32, sum: v128, low: v128, high: v128, scale: usize): v128 {
+  const block = f32x4.add(low, high);
+  return f32x4.add(sum, kind <= Q8 ? f32x4.mul(block, v128.load(scale)) : block);
+}
+
+/** One group (8 rows) times one token; exact binary32 activations. */
+
+function group1(kind: i32, w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
+  const size = halfBytes(kind);
+  let a = f32x4.splat(0), b = f32x4.splat(0);
+  for (let n = 0; n < blocks; n++) {
+    let aLow = f32x4.splat(0), aHigh = f32x4.splat(0), bLow = f32x4.splat(0), bHigh = f32x4.splat(0);
+    if (kind == F32) {
+      for (let j: usize = 0; j < 16; j++) {
+        const p = w + (j << 5), q = x + (j << 2);
+        aLow = madd(aLow, v128.load(p), q);
+        aHigh = madd(aHigh, v128.load(p, 16), q + 64);
+        bLow = madd(bLow, v128.load(p, 512), q);
+        bHigh = madd(bHigh, v128.load(p, 528), q + 64);
+      }
+    } else if (kind == Q4) {
+      for (let c: usize = 0; c < 4; c++) {
+        let p = v128.load(w + (c << 4)), q = v128.load(w + (c << 4), 64);
+        const at = x + (c << 4);
+        aLow = madd(aLow, lowOf(kind, p), at);
+        aHigh = madd(aHigh, highOf(kind, p), at + 64);
+        bLow = madd(bLow, lowOf(kind, q), at);
+        bHigh = madd(bHigh, highOf(kind, q), at + 64);
+        for (let j: usize = 4; j < 16; j += 4) {
+          p = i32x4.shr_u(p, 8);
+          q = i32x4.shr_u(q, 8);
+          aLow = madd(aLow, lowOf(kind, p), at + j);
+          aHigh = madd(aHigh, highOf(kind, p), at + j + 64);
+          bLow = madd(bLow, lowOf(kind, q), at + j);
+          bHigh = madd(bHigh, highOf(kind, q), at + j + 64);
+        }
+      }
+    } else {
+      for (let j = 0; j < 16; j++) {
+        const p = loadPair(kind, w, j), q = loadPair(kind, w + size, j), at = x + (<usize> j << 2);
+        aLow = madd(aLow, lowOf(kind, p), at);
+        aHigh = madd(aHigh, highOf(kind, p), at + 64);
+        bLow = madd(bLow, lowOf(kind, q), at);
+        bHigh = madd(bHigh, highOf(kind, q), at + 64);
+      }
+    }
+    a = finish(kind, a, aLow, aHigh, scales);
+    b = finish(kind, b, bLow, bHigh, scales + 16);
+    w += size << 1;
+    scales += 32;
+    x += 128;
+  }
+  v128.store(y, a);
+  v128.store(y, b, 16);
+}
+
+/** Half a group (4 rows) times four tokens; exact binary32 activations. */
+
+function half4(
+  kind: i32,
+  w: usize,
+  scales: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+): void {
+  const size = halfBytes(kind);
+  let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
+  let x1 = x + xStride, x2 = x1 + xStride, x3 = x2 + xStride;
+  for (let n = 0; n < blocks; n++) {
+    let aLow = f32x4.splat(0), bLow = f32x4.splat(0), cLow = f32x4.splat(0), dLow = f32x4.splat(0);
+    let aHigh = f32x4.splat(0), bHigh = f32x4.splat(0), cHigh = f32x4.splat(0), dHigh = f32x4.splat(0);
+    let pair = f32x4.splat(0);
+    for (let j: usize = 0; j < 16; j++) {
+      let low: v128, high: v128;
+      if (kind == F32) {
+        low = v128.load(w + (j << 5));
+        high = v128.load(w + (j << 5), 16);
+      } else {
+        if (kind == Q4) pair = j & 3 ? i32x4.shr_u(pair, 8) : loadPair(kind, w, <i32> j);
+        else pair = loadPair(kind, w, <i32> j);
+        low = lowOf(kind, pair);
+        high = highOf(kind, pair);
+      }
+      const at = j << 2;
+      aLow = madd(aLow, low, x + at);
+      bLow = madd(bLow, low, x1 + at);
+      cLow = madd(cLow, low, x2 + at);
+      dLow = madd(dLow, low, x3 + at);
+      aHigh = madd(aHigh, high, x + at + 64);
+      bHigh = madd(bHigh, high, x1 + at + 64);
+      cHigh = madd(cHigh, high, x2 + at + 64);
+      dHigh = madd(dHigh, high, x3 + at + 64);
+    }
+    a = finish(kind, a, aLow, aHigh, scales);
+    b = finish(kind, b, bLow, bHigh, scales);
+    c = finish(kind, c, cLow, cHigh, scales);
+    d = finish(kind, d, dLow, dHigh, scales);
+    w += size << 1;
+    scales += 32;
+    x += 128;
+    x1 += 128;
+    x2 += 128;
+    x3 += 128;
+  }
+  v128.store(y, a);
+  v128.store(y + yStride, b);
+  v128.store(y + 2 * yStride, c);
+  v128.store(y + 3 * yStride, d);
+}
+
+function exact(
+  kind: i32,
+  w: usize,
+  scales: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+  groups: i32,
+  tokens: i32,
+): void {
+  const size = halfBytes(kind);
+  for (let g = 0; g < groups; g++) {
+    let t = 0;
+    for (; t + 4 <= tokens; t += 4) {
+      const from = x + t * xStride, to = y + t * yStride;
+      half4(kind, w, scales, from, xStride, blocks, to, yStride);
+      half4(kind, w + size, scales + 16, from, xStride, blocks, to + 16, yStride);
+    }
+    for (; t < tokens; t++) group1(kind, w, scales, x + t * xStride, blocks, y + t * yStride);
+    w += (size << 1) * blocks;
+    scales += 32 * blocks;
+    y += 32;
+  }
+}
+
+/**
+ * y = W x with exact binary32 activations.
+ *
+ * @param w,scales the first group's payload and scales
+ * @param x tokens rows of 32 * blocks binary32, xStride bytes apart
+ * @param y tokens rows, yStride bytes apart; 8 * groups binary32 of each are written
+ */
+export function f32_q4(
+  w: usize,
+  scales: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+  groups: i32,
+  tokens: i32,
+): void {
+  exact(Q4, w, scales, x, xStride, blocks, y, yStride, groups, tokens);
+}
+export function f32_q8(
+  w: usize,
+  scales: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+  groups: i32,
+  tokens: i32,
+): void {
+  exact(Q8, w, scales, x, xStride, blocks, y, yStride, groups, tokens);
+}
+export function f32_bf16(
+  w: usize,
+  scales: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+  groups: i32,
+  tokens: i32,
+): void {
+  exact(BF16, w, scales, x, xStride, blocks, y, yStride, groups, tokens);
+}
+export function f32_f16(
+  w: usize,
+  scales: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+  groups: i32,
+  tokens: i32,
+): void {
+  exact(F16, w, scales, x, xStride, blocks, y, yStride, groups, tokens);
+}
+export function f32_f32(
+  w: usize,
+  scales: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+  groups: i32,
+  tokens: i32,
+): void {
+  exact(F32, w, scales, x, xStride, blocks, y, yStride, groups, tokens);
+}
+
+// ---------------------------------------------------------------- integer activations
+//
+// A token's activations are blocks of 32 integers with one binary32 scale. They are stored as
+//
+//   blocks * 32 integers | blocks scales | blocks times 8 * sum of the integers (int32)
+//
+// one after the other (see quantize_i8, quantize_i16). Four-bit payloads are packed as level + 8, 0 to 15: then
+// dot(level + 8, x) - 8 * sum(x) = dot(level, x), and a 16-bit sum holds a whole block of int8 (8 * 2 * 15 * 127 = 30480).
+
+/** Adds to the row's sum: the integer dot of a block times the activations' scale times the block's. */
+
+function scaled(sum: v128, dot: v128, xScale: usize, scale: usize): v128 {
+  return f32x4.add(sum, f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(dot), splat(xScale)), v128.load(scale)));
+}
+
+/** Sixteen products of int8 and 0..15 into eight 16-bit sums. Certain, whatever the machine: the second is below 128. */
+
+function dot8(x: v128, q: v128): v128 {
+  return i16x8.relaxed_dot_i8x16_i7x16_s(x, q);
+}
+
+function widen(t: v128): v128 {
+  return i32x4.dot_i16x8_s(t, i16x8.splat(1));
+}
+
+function q4i8group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
+  const mask = i8x16.splat(15);
+  let a = f32x4.splat(0), b = f32x4.splat(0);
+  let xs = x + (<usize> blocks << 5), sums = xs + (<usize> blocks << 2);
+  for (let n = 0; n < blocks; n++) {
+    const p0 = v128.load(w), p1 = v128.load(w, 16), p2 = v128.load(w, 32), p3 = v128.load(w, 48);
+    const q0 = v128.load(w, 64), q1 = v128.load(w, 80), q2 = v128.load(w, 96), q3 = v128.load(w, 112);
+    let v = splat(x);
+    let t = dot8(v, v128.and(p0, mask));
+    let u = dot8(v, v128.and(q0, mask));
+    v = splat(x + 4);
+    t = i16x8.add(t, dot8(v, v128.and(p1, mask)));
+    u = i16x8.add(u, dot8(v, v128.and(q1, mask)));
+    v = splat(x + 8);
+    t = i16x8.add(t, dot8(v, v128.and(p2, mask)));
+    u = i16x8.add(u, dot8(v, v128.and(q2, mask)));
+    v = splat(x + 12);
+    t = i16x8.add(t, dot8(v, v128.and(p3, mask)));
+    u = i16x8.add(u, dot8(v, v128.and(q3, mask)));
+    v = splat(x + 16);
+    t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p0, 4), mask)));
+    u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q0, 4), mask)));
+    v = splat(x + 20);
+    t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p1, 4), mask)));
+    u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q1, 4), mask)));
+    v = splat(x + 24);
+    t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p2, 4), mask)));
+    u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q2, 4), mask)));
+    v = splat(x + 28);
+    t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p3, 4), mask)));
+    u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q3, 4), mask)));
+    const bias = splat(sums);
+    a = scaled(a, i32x4.sub(widen(t), bias), xs, scales);
+    b = scaled(b, i32x4.sub(widen(u), bias), xs, scales + 16);
+    w += 128;
+    scales += 32;
+    x += 32;
+    xs += 4;
+    sums += 4;
+  }
+  v128.store(y, a);
+  v128.store(y, b, 16);
+}
+
+/** The integer dots of a block of 4 rows, unpacked, with one token. */
+
+function q4i8block(x: usize, q0: v128, q1: v128, q2: v128, q3: v128, q4: v128, q5: v128, q6: v128, q7: v128): v128 {
+  let t = dot8(splat(x), q0);
+  t = i16x8.add(t, dot8(splat(x + 4), q1));
+  t = i16x8.add(t, dot8(splat(x + 8), q2));
+  t = i16x8.add(t, dot8(splat(x + 12), q3));
+  t = i16x8.add(t, dot8(splat(x + 16), q4));
+  t = i16x8.add(t, dot8(splat(x + 20), q5));
+  t = i16x8.add(t, dot8(splat(x + 24), q6));
+  t = i16x8.add(t, dot8(splat(x + 28), q7));
+  return widen(t);
+}
+
+function q4i8half4(w: usize, scales: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+  const mask = i8x16.splat(15);
+  let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
+  let xs = x + (<usize> blocks << 5), sums = xs + (<usize> blocks << 2);
+  const stride2 = xStride << 1, stride3 = stride2 + xStride;
+  for (let n = 0; n < blocks; n++) {
+    const p0 = v128.load(w), p1 = v128.load(w, 16), p2 = v128.load(w, 32), p3 = v128.load(w, 48);
+    const q0 = v128.and(p0, mask), q1 = v128.and(p1, mask), q2 = v128.and(p2, mask), q3 = v128.and(p3, mask);
+    const q4 = v128.and(i16x8.shr_u(p0, 4), mask), q5 = v128.and(i16x8.shr_u(p1, 4), mask);
+    const q6 = v128.and(i16x8.shr_u(p2, 4), mask), q7 = v128.and(i16x8.shr_u(p3, 4), mask);
+    a = scaled(a, i32x4.sub(q4i8block(x, q0, q1, q2, q3, q4, q5, q6, q7), splat(sums)), xs, scales);
+    b = scaled(
+      b,
+      i32x4.sub(q4i8block(x + xStride, q0, q1, q2, q3, q4, q5, q6, q7), splat(sums + xStride)),
+      xs + xStride,
+      scales,
+    );
+    c = scaled(
+      c,
+      i32x4.sub(q4i8block(x + stride2, q0, q1, q2, q3, q4, q5, q6, q7), splat(sums + stride2)),
+      xs + stride2,
+      scales,
+    );
+    d = scaled(
+      d,
+      i32x4.sub(q4i8block(x + stride3, q0, q1, q2, q3, q4, q5, q6, q7), splat(sums + stride3)),
+      xs + stride3,
+      scales,
+    );
+    w += 128;
+    scales += 32;
+    x += 32;
+    xs += 4;
+    sums += 4;
+  }
+  v128.store(y, a);
+  v128.store(y + yStride, b);
+  v128.store(y + 2 * yStride, c);
+  v128.store(y + 3 * yStride, d);
+}
+
+/** y = W x with four-bit weights and blocks of int8 activations. */
+export function i8_q4(
+  w: usize,
+  scales: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+  groups: i32,
+  tokens: i32,
+): void {
+  for (let g = 0; g < groups; g++) {
+    let t = 0;
+    for (; t + 4 <= tokens; t += 4) {
+      const from = x + t * xStride, to = y + t * yStride;
+      q4i8half4(w, scales, from, xStride, blocks, to, yStride);
+      q4i8half4(w + 64, scales + 16, from, xStride, blocks, to + 16, yStride);
+    }
+    for (; t < tokens; t++) q4i8group1(w, scales, x + t * xStride, blocks, y + t * yStride);
+    w += 128 * blocks;
+    scales += 32 * blocks;
+    y += 32;
+  }
+}
+
+/** Four columns of two rows in the lanes of `q`, as 16-bit integers, times the same four columns of the activations. */
+
+function dot4(sum: v128, q: v128, x: v128): v128 {
+  return i32x4.add(sum, i32x4.dot_i16x8_s(q, x));
+}
+
+function q4i16half(w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
+  const mask = i8x16.splat(15);
+  let a = f32x4.splat(0);
+  let xs = x + (<usize> blocks << 6), sums = xs + (<usize> blocks << 2);
+  for (let n = 0; n < blocks; n++) {
+    let t = i32x4.splat(0), u = i32x4.splat(0);
+    for (let c: usize = 0; c < 4; c++) {
+      const p = v128.load(w + (c << 4));
+      const low = v128.and(p, mask), high = v128.and(i16x8.shr_u(p, 4), mask);
+      const v = v128.load64_splat(x + (c << 3)), v2 = v128.load64_splat(x + (c << 3), 32);
+      t = dot4(dot4(t, i16x8.extend_low_i8x16_u(low), v), i16x8.extend_low_i8x16_u(high), v2);
+      u = dot4(dot4(u, i16x8.extend_high_i8x16_u(low), v), i16x8.extend_high_i8x16_u(high), v2);
+    }
+    const dot = i32x4.add(v128.shuffle<i32>(t, u, 0, 2, 4, 6), v128.shuffle<i32>(t, u, 1, 3, 5, 7));
+    a = scaled(a, i32x4.sub(dot, splat(sums)), xs, scales);
+    w += 128;
+    scales += 32;
+    x += 64;
+    xs += 4;
+    sums += 4;
+  }
+  v128.store(y, a);
+}
+
+/** y = W x with four-bit weights and blocks of int16 activations (in the order of the columns). */
+export function i16_q4(
+  w: usize,
+  scales: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+  groups: i32,
+  tokens: i32,
+): void {
+  for (let g = 0; g < groups; g++) {
+    for (let t = 0; t < tokens; t++) {
+      q4i16half(w, scales, x + t * xStride, blocks, y + t * yStride);
+      q4i16half(w + 64, scales + 16, x + t * xStride, blocks, y + t * yStride + 16);
+    }
+    w += 128 * blocks;
+    scales += 32 * blocks;
+    y += 32;
+  }
+}
+
+function pairs8(sum: v128, w: usize, x: usize): v128 {
+  return i32x4.add(sum, i32x4.dot_i16x8_s(v128.load_ext<i8>(w), splat(x)));
+}
+
+function q8i16group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
+  let a = f32x4.splat(0), b = f32x4.splat(0);
+  let xs = x + (<usize> blocks << 6);
+  for (let n = 0; n < blocks; n++) {
+    let t = i32x4.splat(0), u = i32x4.splat(0);
+    for (let j: usize = 0; j < 16; j += 4) {
+      const p = w + (j << 3), q = x + (j << 2);
+      t = pairs8(pairs8(pairs8(pairs8(t, p, q), p + 8, q + 4), p + 16, q + 8), p + 24, q + 12);
+      u = pairs8(pairs8(pairs8(pairs8(u, p + 128, q), p + 136, q + 4), p + 144, q + 8), p + 152, q + 12);
+    }
+    a = scaled(a, t, xs, scales);
+    b = scaled(b, u, xs, scales + 16);
+    w += 256;
+    scales += 32;
+    x += 64;
+    xs += 4;
+  }
+  v128.store(y, a);
+  v128.store(y, b, 16);
+}
+
+function pair4(sum: v128, q: v128, x: usize): v128 {
+  return i32x4.add(sum, i32x4.dot_i16x8_s(q, splat(x)));
+}
+
+function q8i16half4(w: usize, scales: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+  let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
+  let xs = x + (<usize> blocks << 6);
+  const stride2 = xStride << 1, stride3 = stride2 + xStride;
+  for (let n = 0; n < blocks; n++) {
+    let t = i32x4.splat(0), u = i32x4.splat(0), v = i32x4.splat(0), z = i32x4.splat(0);
+    for (let j: usize = 0; j < 16; j += 2) {
+      const q = v128.load_ext<i8>(w + (j << 3)), r = v128.load_ext<i8>(w + (j << 3), 8), at = x + (j << 2);
+      t = pair4(pair4(t, q, at), r, at + 4);
+      u = pair4(pair4(u, q, at + xStride), r, at + xStride + 4);
+      v = pair4(pair4(v, q, at + stride2), r, at + stride2 + 4);
+      z = pair4(pair4(z, q, at + stride3), r, at + stride3 + 4);
+    }
+    a = scaled(a, t, xs, scales);
+    b = scaled(b, u, xs + xStride, scales);
+    c = scaled(c, v, xs + stride2, scales);
+    d = scaled(d, z, xs + stride3, scales);
+    w += 256;
+    scales += 32;
+    x += 64;
+    xs += 4;
+  }
+  v128.store(y, a);
+  v128.store(y + yStride, b);
+  v128.store(y + 2 * yStride, c);
+  v128.store(y + 3 * yStride, d);
+}
+
+/** y = W x with eight-bit weights and blocks of int16 activations (in pairs of columns j and 16+j). */
+export function i16_q8(
+  w: usize,
+  scales: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+  groups: i32,
+  tokens: i32,
+): void {
+  for (let g = 0; g < groups; g++) {
+    let t = 0;
+    for (; t + 4 <= tokens; t += 4) {
+      const from = x + t * xStride, to = y + t * yStride;
+      q8i16half4(w, scales, from, xStride, blocks, to, yStride);
+      q8i16half4(w + 128, scales + 16, from, xStride, blocks, to + 16, yStride);
+    }
+    for (; t < tokens; t++) q8i16group1(w, scales, x + t * xStride, blocks, y + t * yStride);
+    w += 256 * blocks;
+    scales += 32 * blocks;
+    y += 32;
+  }
+}
+
+/** The largest magnitude of 32 binary32. */
+
+function peak32(x: usize): f32 {
+  let m = f32x4.abs(v128.load(x));
+  for (let n: usize = 16; n < 128; n += 16) m = f32x4.max(m, f32x4.abs(v128.load(x + n)));
+  m = f32x4.max(m, v128.shuffle<i64>(m, m, 1, 0));
+  return max(f32x4.extract_lane(m, 0), f32x4.extract_lane(m, 1));
+}
+
+function rounded(x: usize, inverse: v128): v128 {
+  return i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(x), inverse)));
+}
+
+function rounded8(x: usize, inverse: v128): v128 {
+  return i16x8.narrow_i32x4_s(rounded(x, inverse), rounded(x + 16, inverse));
+}
+
+function sum32(a: v128, b: v128, c: v128, d: v128): i32 {
+  const s = widen(i16x8.add(i16x8.add(a, b), i16x8.add(c, d)));
+  const t = i32x4.add(s, v128.shuffle<i64>(s, s, 1, 0));
+  return i32x4.extract_lane(t, 0) + i32x4.extract_lane(t, 1);
+}
+
+/** Blocks of 32 binary32 at x to int8, their scales and 8 times their sums, at out. */
+export function quantize_i8(x: usize, blocks: i32, out: usize): void {
+  let scales = out + (<usize> blocks << 5), sums = scales + (<usize> blocks << 2);
+  for (let n = 0; n < blocks; n++, x += 128, out += 32, scales += 4, sums += 4) {
+    const m = peak32(x);
+    const inverse = f32x4.splat(m > 0 ? <f32> 127 / m : 0);
+    const a = rounded8(x, inverse), b = rounded8(x + 32, inverse);
+    const c = rounded8(x + 64, inverse), d = rounded8(x + 96, inverse);
+    v128.store(out, i8x16.narrow_i16x8_s(a, b));
+    v128.store(out, i8x16.narrow_i16x8_s(c, d), 16);
+    store<f32>(scales, m / 127);
+    store<i32>(sums, 8 * sum32(a, b, c, d));
+  }
+}
+
+/**
+ * Blocks of 32 binary32 at x to int16 of at most `top`, their scales and 8 times their sums, at out.
+ *
+ * @param paired whether columns j and 16+j are to stand side by side (for q8), or in order (for q4)
+ */
+export function quantize_i16(x: usize, blocks: i32, out: usize, top: f32, paired: i32): void {
+  let scales = out + (<usize> blocks << 6), sums = scales + (<usize> blocks << 2);
+  for (let n = 0; n < blocks; n++, x += 128, out += 64, scales += 4, sums += 4) {
+    const m = peak32(x);
+    const inverse = f32x4.splat(m > 0 ? top / m : 0);
+    const a = rounded8(x, inverse), b = rounded8(x + 32, inverse);
+    const c = rounded8(x + 64, inverse), d = rounded8(x + 96, inverse);
+    if (paired) {
+      v128.store(out, v128.shuffle<i16>(a, c, 0, 8, 1, 9, 2, 10, 3, 11));
+      v128.store(out, v128.shuffle<i16>(a, c, 4, 12, 5, 13, 6, 14, 7, 15), 16);
+      v128.store(out, v128.shuffle<i16>(b, d, 0, 8, 1, 9, 2, 10, 3, 11), 32);
+      v128.store(out, v128.shuffle<i16>(b, d, 4, 12, 5, 13, 6, 14, 7, 15), 48);
+    } else {
+      v128.store(out, a);
+      v128.store(out, b, 16);
+      v128.store(out, c, 32);
+      v128.store(out, d, 48);
+    }
+    store<f32>(scales, m / top);
+    const s = i32x4.add(i32x4.add(widen(a), widen(b)), i32x4.add(widen(c), widen(d)));
+    const t = i32x4.add(s, v128.shuffle<i64>(s, s, 1, 0));
+    store<i32>(sums, 8 * (i32x4.extract_lane(t, 0) + i32x4.extract_lane(t, 1)));
+  }
+}
+
+// ---------------------------------------------------------------- packing
+
+/** A binary16 as binary32, infinities and NaNs included. */
+
+function half(bits: u32): f32 {
+  return f32x4.extract_lane(halves(i32x4.splat(bits)), 0);
+}
+
+/** Stores word k of a, b, c, d as the lanes of vector k, `step` bytes apart. */
+
+function transpose(a: v128, b: v128, c: v128, d: v128, out: usize, step: usize): void {
+  const ab0 = v128.shuffle<i32>(a, b, 0, 4, 1, 5), ab1 = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
+  const cd0 = v128.shuffle<i32>(c, d, 0, 4, 1, 5), cd1 = v128.shuffle<i32>(c, d, 2, 6, 3, 7);
+  v128.store(out, v128.shuffle<i64>(ab0, cd0, 0, 2));
+  v128.store(out + step, v128.shuffle<i64>(ab0, cd0, 1, 3));
+  v128.store(out + 2 * step, v128.shuffle<i64>(ab1, cd1, 0, 2));
+  v128.store(out + 3 * step, v128.shuffle<i64>(ab1, cd1, 1, 3));
+}
+
+/** The 16 bytes of a q4 row in the packed order of nibbles. */
+
+function nibbles16(payload: usize, flip: v128): v128 {
+  const p = v128.load(payload);
+  const even = v128.and(p, i8x16.splat(15)), odd = v128.and(i16x8.shr_u(p, 4), i8x16.splat(15));
+  const low = v128.shuffle<i8>(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const high = v128.shuffle<i8>(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  return v128.xor(v128.or(low, i16x8.shl(high, 4)), flip);
+}
+
+/**
+ * Packs groups of 8 rows of q4 blocks.
+ *
+ * @param src the rows in the order of the file, rowBytes apart
+ * @param flip 8 to store levels as 0..15, 0 to store them as they are
+ */
+export function pack_q4(
+  src: usize,
+  rowBytes: usize,
+  blocks: i32,
+  groups: i32,
+  w: usize,
+  scales: usize,
+  flip: i32,
+): void {
+  const mask = i8x16.splat(<i8> (flip | (flip << 4)));
+  for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
+    for (let n = 0; n < blocks; n++) {
+      for (let h = 0; h < 2; h++) {
+        const at = src + (<usize> h << 2) * rowBytes + n * 18;
+        for (let r = 0; r < 4; r++, scales += 4) store<f32>(scales, half(load<u16>(at + r * rowBytes)));
+        transpose(
+          nibbles16(at + 2, mask),
+          nibbles16(at + rowBytes + 2, mask),
+          nibbles16(at + 2 * rowBytes + 2, mask),
+          nibbles16(at + 3 * rowBytes + 2, mask),
+          w,
+          16,
+        );
+        w += 64;
+      }
+    }
+  }
+}
+
+/** Stores the pairs 16-bit a[k], b[k], c[k], d[k] side by side, for k in 0..7: 8 bytes each. */
+
+function transpose16(a: v128, b: v128, c: v128, d: v128, out: usize): void {
+  const ab0 = v128.shuffle<i16>(a, b, 0, 8, 1, 9, 2, 10, 3, 11),
+    ab1 = v128.shuffle<i16>(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+  const cd0 = v128.shuffle<i16>(c, d, 0, 8, 1, 9, 2, 10, 3, 11),
+    cd1 = v128.shuffle<i16>(c, d, 4, 12, 5, 13, 6, 14, 7, 15);
+  v128.store(out, v128.shuffle<i32>(ab0, cd0, 0, 4, 1, 5));
+  v128.store(out, v128.shuffle<i32>(ab0, cd0, 2, 6, 3, 7), 16);
+  v128.store(out, v128.shuffle<i32>(ab1, cd1, 0, 4, 1, 5), 32);
+  v128.store(out, v128.shuffle<i32>(ab1, cd1, 2, 6, 3, 7), 48);
+}
+
+/** Eight pairs of bytes (j, 16+j) of a q8 row, j from 8 * part. */
+
+function pairs(payload: usize, part: i32): v128 {
+  const a = v128.load(payload), b = v128.load(payload, 16);
+  return part
+    ? v128.shuffle<i8>(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+    : v128.shuffle<i8>(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+
+/** Packs groups of 8 rows of q8 blocks. */
+export function pack_q8(
+  src: usize,
+  rowBytes: usize,
+  blocks: i32,
+  groups: i32,
+  w: usize,
+  scales: usize,
+  _flip: i32,
+): void {
+  for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
+    for (let n = 0; n < blocks; n++) {
+      for (let h = 0; h < 2; h++) {
+        const at = src + (<usize> h << 2) * rowBytes + n * 34;
+        for (let r = 0; r < 4; r++, scales += 4) store<f32>(scales, half(load<u16>(at + r * rowBytes)));
+        const a = at + 2, b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
+        transpose16(pairs(a, 0), pairs(b, 0), pairs(c, 0), pairs(d, 0), w);
+        transpose16(pairs(a, 1), pairs(b, 1), pairs(c, 1), pairs(d, 1), w + 64);
+        w += 128;
+      }
+    }
+  }
+}
+
+/** Four pairs of 16-bit floats (j, 16+j) of a row, j from 4 * part. */
+
+function pairs16(row: usize, part: i32): v128 {
+  const at = row + (<usize> part << 3);
+  return v128.shuffle<i16>(v128.load64_zero(at), v128.load64_zero(at, 32), 0, 8, 1, 9, 2, 10, 3, 11);
+}
+
+/** Packs groups of 8 rows of 16-bit floats; the rows have 32 * blocks columns. */
+export function pack_16(
+  src: usize,
+  rowBytes: usize,
+  blocks: i32,
+  groups: i32,
+  w: usize,
+  _scales: usize,
+  _flip: i32,
+): void {
+  for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
+    for (let n = 0; n < blocks; n++) {
+      for (let h = 0; h < 2; h++) {
+        const a = src + (<usize> h << 2) * rowBytes + (n << 6), b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
+        for (let part = 0; part < 4; part++, w += 64) {
+          transpose(pairs16(a, part), pairs16(b, part), pairs16(c, part), pairs16(d, part), w, 16);
+        }
+      }
+    }
+  }
+}
+
+/** Packs groups of 8 rows of binary32. */
+export function pack_f32(
+  src: usize,
+  rowBytes: usize,
+  blocks: i32,
+  groups: i32,
+  w: usize,
+  _scales: usize,
+  _flip: i32,
+): void {
+  for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
+    for (let n = 0; n < blocks; n++) {
+      for (let h = 0; h < 2; h++, w += 512) {
+        const a = src + (<usize> h << 2) * rowBytes + (n << 7), b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
+        for (let j: usize = 0; j < 16; j += 4) {
+          const low = j << 2, high = low + 64, out = w + (j << 5);
+          transpose(v128.load(a + low), v128.load(b + low), v128.load(c + low), v128.load(d + low), out, 32);
+          transpose(v128.load(a + high), v128.load(b + high), v128.load(c + high), v128.load(d + high), out + 16, 32);
+        }
+      }
+    }
+  }
+}
+
+/** Level n of a packed q4 payload as it stands in the file, the row's first byte of word 0 at `at`. */
+
+function levelOf(at: usize, n: i32, flip: i32): i32 {
+  const byte = <i32> load<u8>(at + (<usize> ((n & 15) >> 2) << 4) + (n & 3)) ^ (flip | (flip << 4));
+  const nibble = n < 16 ? byte & 15 : byte >> 4;
+  return (nibble ^ 8) - 8;
+}
+
+/**
+ * Row `row` (0 to 7) of one packed group as binary32: what pack_* took apart, decoded.
+ *
+ * @param kind 0 q4, 1 q8, 2 bf16, 3 f16, 4 f32
+ */
+export function unpack_row(kind: i32, w: usize, scales: usize, row: i32, blocks: i32, out: usize, flip: i32): void {
+  const size = halfBytes(kind);
+  const lane = <usize> (row & 3);
+  w += (row >> 2) * size;
+  scales += <usize> row << 2;
+  for (let b = 0; b < blocks; b++, w += size << 1, scales += 32) {
+    for (let n = 0; n < 32; n++, out += 4) {
+      const j = <usize> (n & 15), second = <usize> (n >> 4);
+      let value: f32;
+      if (kind == Q4) value = <f32> levelOf(w + (lane << 2), n, flip) * load<f32>(scales);
+      else if (kind == Q8) value = <f32> load<i8>(w + (j << 3) + (lane << 1) + second) * load<f32>(scales);
+      else if (kind == F32) value = load<f32>(w + (j << 5) + (second << 4) + (lane << 2));
+      else {
+        const bits = <u32> load<u16>(w + (j << 4) + (lane << 2) + (second << 1));
+        value = kind == BF16 ? reinterpret<f32>(bits << 16) : half(bits);
+      }
+      store<f32>(out, value);
+    }
+  }
+}

@@ -1,0 +1,152 @@
+/**
+ * The operations that a decoder is made of, and what they work on. Two implementations have this interface:
+ * reference.ts (plain TypeScript, the definition) and pool.ts (WebAssembly on several threads). Their results are equal
+ * bit for bit, at any number of threads.
+ *
+ * @module
+ */
+
+import type { Format } from "../format/blocks.ts";
+
+/**
+ * What a product reads: `f32` are the activations themselves; `i16` and `i8` are blocks of 32 integers of at most 32767
+ * or 127 with one binary32 scale, for block formats only.
+ */
+export type Activations = "f32" | "i16" | "i8";
+
+/** A loaded matrix of rows x columns weights. */
+export interface Matrix {
+  readonly format: Format;
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/** A loaded vector of weights, in binary32. */
+export interface Vector {
+  readonly length: number;
+}
+
+/** Activations: up to `tokens` rows of `width` binary32. */
+export interface Buffer {
+  readonly tokens: number;
+  readonly width: number;
+}
+
+/** Keys and values of one layer: up to `positions` rows of heads x headDim binary32 each. */
+export interface Cache {
+  readonly positions: number;
+  readonly heads: number;
+  readonly headDim: number;
+}
+
+/** Cosines and sines of the rotary embedding: for each position headDim / 2 of both. */
+export interface RopeTable {
+  readonly positions: number;
+}
+
+/** The rows of a buffer that an operation reads, with or without RMSNorm. */
+export interface Input {
+  readonly from: Buffer;
+  /** The first row; 0 if it is not given. */
+  readonly first?: number;
+  /** x / sqrt(mean(x^2) + eps) * weight, over each row (Zhang and Sennrich 2019). */
+  readonly norm?: Norm;
+}
+
+/** The parameters of an RMSNorm. */
+export interface Norm {
+  readonly weight: Vector;
+  readonly eps: number;
+}
+
+/** One matrix of a projection, and where its product goes. */
+export interface Projection {
+  readonly matrix: Matrix;
+  /** Added to the product. */
+  readonly bias?: Vector;
+  readonly out: Buffer;
+}
+
+/** The parameters of {@link Operations.attend}. */
+export interface Attention {
+  readonly q: Buffer;
+  readonly k: Buffer;
+  readonly v: Buffer;
+  readonly out: Buffer;
+  readonly cache: Cache;
+  readonly rope: RopeTable;
+  /** Query heads; the cache has the number of key and value heads. */
+  readonly heads: number;
+  /** The position of the first token. */
+  readonly position: number;
+  /** RMSNorm of each head before the rotation (Qwen3). */
+  readonly qNorm?: Norm;
+  readonly kNorm?: Norm;
+}
+
+/** Reads bytes of a tensor: fills `into` from byte `offset` of the tensor on. */
+export type ReadBytes = (offset: number, into: Uint8Array) => void;
+
+/** A matrix can't be loaded: block `block` (of the whole matrix) has a scale that is not finite. */
+export class BadScale extends Error {
+  override name = "BadScale";
+
+  constructor(readonly block: number) {
+    super(`the scale of block ${block} is not finite`);
+  }
+}
+
+/** See the module. Rows of a matrix are what the result has, columns what it reads: y = W x. */
+export interface Operations {
+  /** How many threads work. */
+  readonly threads: number;
+  /** Loads a matrix. @throws {BadScale} */
+  matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix;
+  /** Loads a vector of a float format. */
+  vector(format: Format, length: number, read: ReadBytes): Vector;
+  /** Makes a buffer of zeros. */
+  buffer(tokens: number, width: number): Buffer;
+  /** Makes a cache. */
+  cache(positions: number, heads: number, headDim: number): Cache;
+  /** Makes a table of `positions` rows of cosines, then sines. */
+  ropeTable(positions: number, values: Float32Array): RopeTable;
+  /** Bytes that the weights take as they are held. */
+  readonly weightBytes: number;
+
+  /** out[t] = row ids[t] of the table. */
+  embed(table: Matrix, ids: readonly number[], out: Buffer): void;
+  /** out[t] = W input[t] + bias, for several W of one input; t counts from 0. */
+  project(input: Input, tokens: number, projections: readonly Projection[]): void;
+  /** to[t] += W input[t] + bias. */
+  projectAdd(input: Input, tokens: number, matrix: Matrix, to: Buffer, bias?: Vector): void;
+  /** out[t] = silu(gate input[t]) * (up input[t]), silu(g) = g / (1 + exp(-g)) (Shazeer 2020). */
+  projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: Buffer): void;
+  /**
+   * Rotates q and k (Su et al. 2021, halves), appends k and v to the cache, and attends causally: for each head
+   * out = sum of softmax(q k / sqrt(headDim)) v over the positions up to the token's own. Several query heads share a key
+   * head (Ainslie et al. 2023).
+   */
+  attend(attention: Attention, tokens: number): void;
+
+  /** Does all that was asked for since the last call. Buffers can be read afterwards. */
+  run(): void;
+  /** A view of a row of a buffer, valid until the next run. */
+  row(buffer: Buffer, token: number): Float32Array;
+  /** Frees all matrices, vectors, buffers and caches, so that another model can be loaded. */
+  reset(): Promise<void>;
+  /** Ends the threads. */
+  close(): void;
+}
+
+/** Columns of a block, of activations and of every packed matrix. */
+export const COLUMNS = 32;
+
+/** `width` rounded up to whole blocks: the length of a row in memory. */
+export function padded(width: number): number {
+  return Math.ceil(width / COLUMNS) * COLUMNS;
+}
+
+/** The activations that a format is multiplied with when `asked` are asked for: float formats know f32 only. */
+export function activationsFor(format: Format, asked: Activations): Activations {
+  return format.kind === "block" ? asked : "f32";
+}

@@ -1,0 +1,492 @@
+/**
+ * The operations of a decoder on WebAssembly kernels and several threads. Calls are recorded as a program in shared
+ * memory; {@link Pool.run} lets every thread run it, this one included (see machine.ts).
+ *
+ * @module
+ */
+
+import { UsageError } from "../errors.ts";
+import { type BlockFormat, F32, type Format, matrixBytes } from "../format/blocks.ts";
+import {
+  COMMAND_WORDS,
+  CONTROL,
+  GROUP,
+  GROUP_BYTES,
+  GROUP_TILE,
+  KINDS,
+  type Layout,
+  Machine,
+  MAX_COMMANDS,
+  MODE,
+  OP,
+  preparedBytes,
+  PRIVATE,
+  scratchBytes,
+  THEN,
+} from "./machine.ts";
+import {
+  type Activations,
+  activationsFor,
+  type Attention,
+  BadScale,
+  type Buffer,
+  type Cache,
+  COLUMNS,
+  type Input,
+  type Matrix,
+  type Operations,
+  padded,
+  type Projection,
+  type ReadBytes,
+  type RopeTable,
+  type Vector,
+} from "./operations.ts";
+import { FIRST_ADDRESS, instantiate, MAX_PAGES, PAGE } from "./wasm.ts";
+
+interface Placed {
+  readonly address: number;
+}
+interface PackedMatrix extends Matrix {
+  /** Address of the record that machine.ts reads. */
+  readonly record: number;
+  /** Rows rounded up to whole groups. */
+  readonly rowsHeld: number;
+}
+interface PlacedCache extends Cache {
+  readonly keys: number;
+  readonly values: number;
+  /** Positions there is room for. */
+  readonly capacity: number;
+}
+
+/** Bytes of a matrix that are read and packed at once. */
+const STAGING_BYTES = 1 << 20;
+
+/** The most that a memory keeps free of weights, for activations and scratch. */
+const RESERVE_BYTES = 1 << 29;
+
+/** Areas begin at multiples of this: a cache line. */
+const ALIGNMENT = 64;
+
+/** A shared memory that areas are taken from, one after the other. */
+class Arena {
+  readonly memory: WebAssembly.Memory;
+  readonly wasm: ReturnType<typeof instantiate>;
+  readonly #limit: number;
+  #top = FIRST_ADDRESS;
+  /** Bytes from here on have never been given out, so they are zero. */
+  #clean = FIRST_ADDRESS;
+
+  constructor(limitBytes: number) {
+    this.#limit = limitBytes;
+    this.memory = new WebAssembly.Memory({ initial: 1, maximum: MAX_PAGES, shared: true });
+    this.wasm = instantiate(this.memory);
+  }
+
+  /** Bytes that weights may still take. */
+  get free(): number {
+    return this.#limit - Math.min(RESERVE_BYTES, this.#limit / 2) - this.#top - ALIGNMENT;
+  }
+
+  /**
+   * Takes an area.
+   *
+   * @param zero whether it must hold zeros; weights are written over anyway
+   * @throws {UsageError} the memory is full
+   */
+  take(bytes: number, zero = true): number {
+    const at = Math.ceil(this.#top / ALIGNMENT) * ALIGNMENT;
+    const end = at + Math.ceil(bytes);
+    const have = this.memory.buffer.byteLength;
+    if (end > this.#limit) {
+      throw new UsageError(
+        `the activations and the cache need more than ${this.#limit} bytes; ask for a shorter context`,
+      );
+    }
+    if (end > have) this.memory.grow(Math.ceil((end - have) / PAGE));
+    if (zero && at < this.#clean) this.bytes(at, Math.min(end, this.#clean) - at).fill(0);
+    this.#top = end;
+    this.#clean = Math.max(this.#clean, end);
+    return at;
+  }
+
+  /** Gives every area back. */
+  reset(): void {
+    this.#top = FIRST_ADDRESS;
+  }
+
+  bytes(at: number, length: number): Uint8Array {
+    return new Uint8Array(this.memory.buffer, at, length);
+  }
+}
+
+/** Options of {@link Pool}. */
+export interface PoolOptions {
+  readonly threads: number;
+  /** What block formats are multiplied with; `f32` is exact. */
+  readonly activations?: Activations;
+  /** Bytes that one memory may have: less than 4 GiB for tests. */
+  readonly memoryBytes?: number;
+}
+
+/** See the module. */
+export class Pool implements Operations {
+  readonly threads: number;
+  readonly #activations: Activations;
+  readonly #memoryBytes: number;
+  readonly #arenas: Arena[];
+  readonly #workers: Worker[];
+  #machine?: Machine;
+  #control: Int32Array = new Int32Array(0);
+  #commands: Float64Array = new Float64Array(0);
+  #count = 0;
+  #weightBytes = 0;
+  #maxBlocks = 1;
+  #maxPositions = 4;
+  #ids = 0;
+  #prepared = 0;
+  #maxTokens = 1;
+  /** Address of the area of each memory that bytes are read into before they are packed. */
+  #staging: number[] = [];
+
+  constructor({ threads, activations = "f32", memoryBytes = MAX_PAGES * PAGE - PAGE }: PoolOptions) {
+    this.threads = threads;
+    this.#activations = activations;
+    this.#memoryBytes = memoryBytes;
+    this.#arenas = [new Arena(memoryBytes)];
+    this.#workers = Array.from({ length: threads - 1 }, () => {
+      return new Worker(new URL("./worker.ts", import.meta.url), { type: "module" });
+    });
+  }
+
+  get weightBytes(): number {
+    return this.#weightBytes;
+  }
+
+  matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix {
+    const held = format.name === "F64" ? F32 : format;
+    const kind = KINDS.indexOf(kindOf(held));
+    const blocks = padded(columns) / COLUMNS;
+    const flip = kind === 0 && this.#activations !== "f32" ? 8 : 0;
+    const groups = Math.ceil(rows / GROUP);
+    const groupBytes = blocks * (GROUP_BYTES[kind] + (held.kind === "block" ? GROUP * 4 : 0));
+    const segments: number[][] = [];
+    for (let first = 0; first < groups;) {
+      const memory = this.#arenaFor(groupBytes);
+      const count = Math.min(groups - first, Math.floor(this.#arenas[memory].free / groupBytes));
+      segments.push(this.#pack(format, columns, rows, first, count, memory, kind, flip, read));
+      first += count;
+    }
+    const record = this.#arenas[0].take(8 * (4 + 5 * segments.length));
+    new Float64Array(this.#arenas[0].memory.buffer, record).set([
+      kind,
+      blocks,
+      flip,
+      segments.length,
+      ...segments.flat(),
+    ]);
+    this.#weightBytes += matrixBytes(format, rows, columns);
+    this.#maxBlocks = Math.max(this.#maxBlocks, blocks);
+    return { format, rows, columns, record, rowsHeld: groups * GROUP } as PackedMatrix;
+  }
+
+  /** The memory that has room for a group, a new one if none has. */
+  #arenaFor(groupBytes: number): number {
+    for (const [memory, arena] of this.#arenas.entries()) {
+      this.#stagingOf(memory);
+      if (arena.free >= groupBytes) return memory;
+    }
+    this.#arenas.push(new Arena(this.#memoryBytes));
+    this.#stagingOf(this.#arenas.length - 1);
+    return this.#arenas.length - 1;
+  }
+
+  #stagingOf(memory: number): number {
+    return this.#staging[memory] ??= this.#arenas[memory].take(STAGING_BYTES);
+  }
+
+  /** Reads and packs `count` groups from group `first` on. @returns the segment for the record */
+  #pack(
+    format: Format,
+    columns: number,
+    rows: number,
+    first: number,
+    count: number,
+    memory: number,
+    kind: number,
+    flip: number,
+    read: ReadBytes,
+  ): number[] {
+    const arena = this.#arenas[memory];
+    const blocks = padded(columns) / COLUMNS;
+    const payload = arena.take(count * blocks * GROUP_BYTES[kind], false);
+    const scales = format.kind === "block" ? arena.take(count * blocks * GROUP * 4, false) : 0;
+    const rowBytes = matrixBytes(format, 1, columns);
+    const heldBytes = format.name === "F64" ? padded(columns) * 4 : matrixBytes(format, 1, padded(columns));
+    // A very long row gets an area of its own.
+    const room = GROUP * heldBytes > STAGING_BYTES ? arena.take(GROUP * heldBytes) : this.#stagingOf(memory);
+    const step = Math.max(1, Math.floor(STAGING_BYTES / (GROUP * heldBytes)));
+    const pack = arena.wasm[`pack_${kind === 2 || kind === 3 ? "16" : KINDS[kind]}`];
+    for (let done = 0; done < count; done += step) {
+      const groups = Math.min(step, count - done);
+      const row = (first + done) * GROUP;
+      const present = Math.min(groups * GROUP, rows - row);
+      const staging = arena.bytes(room, groups * GROUP * heldBytes);
+      if (rowBytes === heldBytes) read(row * rowBytes, staging.subarray(0, present * rowBytes));
+      else readWidened(format, columns, present, heldBytes, staging, (at, into) => read(row * rowBytes + at, into));
+      staging.fill(0, present * heldBytes);
+      if (format.kind === "block") {
+        const bad = arena.wasm.check_scales(room, format.blockBytes, present * blocks);
+        if (bad >= 0) throw new BadScale(row * blocks + bad);
+      }
+      const at = done * blocks;
+      pack(room, heldBytes, blocks, groups, payload + at * GROUP_BYTES[kind], scales + at * GROUP * 4, flip);
+    }
+    return [memory, payload, scales, first, count];
+  }
+
+  vector(format: Format, length: number, read: ReadBytes): Vector {
+    const bytes = new Uint8Array(matrixBytes(format, 1, length));
+    read(0, bytes);
+    const values = new Float32Array(length);
+    format.decode(new DataView(bytes.buffer), 0, length, values);
+    this.#weightBytes += bytes.length;
+    return { length, address: this.#store(values) } as Vector & Placed;
+  }
+
+  #store(values: Float32Array): number {
+    const address = this.#arenas[0].take(padded(values.length) * 4);
+    new Float32Array(this.#arenas[0].memory.buffer, address, values.length).set(values);
+    return address;
+  }
+
+  buffer(tokens: number, width: number): Buffer {
+    this.#maxTokens = Math.max(this.#maxTokens, tokens);
+    return { tokens, width, address: this.#arenas[0].take(tokens * padded(width) * 4) } as Buffer & Placed;
+  }
+
+  cache(positions: number, heads: number, headDim: number): Cache {
+    // The kernels read four positions at a time.
+    const capacity = Math.ceil(positions / 4) * 4;
+    const bytes = heads * capacity * headDim * 4;
+    this.#maxPositions = Math.max(this.#maxPositions, capacity);
+    const [keys, values] = [this.#arenas[0].take(bytes), this.#arenas[0].take(bytes)];
+    return { positions, heads, headDim, keys, values, capacity } as PlacedCache;
+  }
+
+  ropeTable(positions: number, values: Float32Array): RopeTable {
+    return { positions, address: this.#store(values) } as RopeTable & Placed;
+  }
+
+  embed(table: Matrix, ids: readonly number[], out: Buffer): void {
+    this.#start();
+    new Int32Array(this.#arenas[0].memory.buffer, this.#ids, ids.length).set(ids);
+    this.#record(OP.embed, (table as PackedMatrix).record, this.#ids, ids.length, address(out), stride(out));
+  }
+
+  project(input: Input, tokens: number, projections: readonly Projection[]): void {
+    this.#project(
+      input,
+      tokens,
+      THEN.write,
+      projections.map(({ matrix, bias, out }) => ({ matrix: matrix as PackedMatrix, bias, out })),
+    );
+  }
+
+  projectAdd(input: Input, tokens: number, matrix: Matrix, to: Buffer, bias?: Vector): void {
+    this.#project(input, tokens, THEN.add, [{ matrix: matrix as PackedMatrix, bias, out: to }]);
+  }
+
+  projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: Buffer): void {
+    this.#project(input, tokens, THEN.gate, [gate, up].map((matrix) => ({ matrix: matrix as PackedMatrix, out })));
+  }
+
+  #project(
+    input: Input,
+    tokens: number,
+    then: number,
+    projections: { matrix: PackedMatrix; bias?: Vector; out: Buffer }[],
+  ): void {
+    this.#start();
+    const { format, columns } = projections[0].matrix;
+    const blocks = padded(columns) / COLUMNS;
+    const mode = modeOf(format, this.#activations);
+    const { from, first = 0, norm } = input;
+    let x = address(from) + first * stride(from);
+    let xStride = stride(from);
+    if (norm !== undefined || mode !== MODE.f32) {
+      const out = tokens === 1 ? PRIVATE : this.#prepared;
+      const outStride = preparedBytes(blocks);
+      this.#record(
+        OP.prepare,
+        x,
+        xStride,
+        tokens,
+        blocks * COLUMNS,
+        columns,
+        norm ? address(norm.weight) : 0,
+        norm?.eps ?? 0,
+        mode,
+        out,
+        outStride,
+      );
+      x = out;
+      xStride = outStride;
+    }
+    const groups = projections.reduce((sum, { matrix }) => sum + matrix.rowsHeld / GROUP, 0) /
+      (then === THEN.gate ? 2 : 1);
+    const piece = Math.min(GROUP_TILE, Math.ceil(groups / (this.threads === 1 ? 1 : 6 * this.threads)));
+    const matrices = projections.flatMap(({ matrix, bias, out }) => {
+      return [matrix.record, matrix.rowsHeld, address(out), stride(out), bias ? address(bias) : 0];
+    });
+    this.#record(OP.project, x, xStride, tokens, blocks, mode, then, projections.length, piece, ...matrices);
+  }
+
+  attend(attention: Attention, tokens: number): void {
+    this.#start();
+    const { q, k, v, out, rope, heads, position, qNorm, kNorm } = attention;
+    const { keys, values, capacity, heads: groups, headDim } = attention.cache as PlacedCache;
+    const words = [
+      address(q),
+      stride(q),
+      address(k),
+      address(v),
+      stride(k),
+      address(out),
+      keys,
+      values,
+      capacity,
+      address(rope),
+      heads,
+      groups,
+      headDim,
+      position,
+      tokens,
+      qNorm ? address(qNorm.weight) : 0,
+      kNorm ? address(kNorm.weight) : 0,
+      qNorm?.eps ?? 0,
+    ];
+    if (tokens > 1) this.#record(OP.store, ...words);
+    this.#record(OP.attend, ...words);
+  }
+
+  #record(...words: number[]): void {
+    if (this.#count + 1 >= MAX_COMMANDS) throw new RangeError(`a program of more than ${MAX_COMMANDS} operations`);
+    this.#commands.set(words, this.#count++ * COMMAND_WORDS);
+  }
+
+  run(): void {
+    this.#record(OP.end);
+    this.#control.fill(0, CONTROL.words, CONTROL.words + this.#count);
+    this.#release();
+    this.#machine!.run();
+    this.#count = 0;
+  }
+
+  /** Lets the workers see the program. */
+  #release(): void {
+    Atomics.add(this.#control, CONTROL.epoch, 1);
+    Atomics.notify(this.#control, CONTROL.epoch);
+  }
+
+  row(buffer: Buffer, token: number): Float32Array {
+    return new Float32Array(this.#arenas[0].memory.buffer, address(buffer) + token * stride(buffer), buffer.width);
+  }
+
+  /** Before the first operation: the scratch, whose size is known now, and the threads. */
+  #start(): void {
+    if (this.#machine) return;
+    const own = preparedBytes(this.#maxBlocks);
+    const scoreBytes = this.#maxPositions * 4 + ALIGNMENT;
+    const size = scratchBytes(own, scoreBytes);
+    const [main] = this.#arenas;
+    this.#prepared = main.take(this.#maxTokens * own);
+    this.#ids = main.take(this.#maxTokens * 4);
+    const layout: Layout = {
+      memories: this.#arenas.map(({ memory }) => memory),
+      threads: this.threads,
+      control: main.take((CONTROL.words + MAX_COMMANDS) * 4),
+      commands: main.take(MAX_COMMANDS * COMMAND_WORDS * 8),
+      scratch: this.#arenas.map((arena) => arena.take(this.threads * size)),
+      preparedBytes: own,
+      scoreBytes,
+    };
+    const { buffer } = main.memory;
+    this.#control = new Int32Array(buffer, layout.control, CONTROL.words + MAX_COMMANDS);
+    this.#commands = new Float64Array(buffer, layout.commands, MAX_COMMANDS * COMMAND_WORDS);
+    for (const [n, worker] of this.#workers.entries()) worker.postMessage({ layout, thread: n + 1 });
+    this.#machine = new Machine(layout, 0);
+  }
+
+  async reset(): Promise<void> {
+    await this.#stop();
+    for (const arena of this.#arenas) arena.reset();
+    this.#arenas.length = 1;
+    this.#staging = [];
+    this.#weightBytes = 0;
+    this.#maxBlocks = 1;
+    this.#maxPositions = 4;
+    this.#maxTokens = 1;
+  }
+
+  /** Lets the workers leave their program loop, and waits until they have. */
+  async #stop(): Promise<void> {
+    if (!this.#machine) return;
+    const left = this.#workers.map((worker) => {
+      return new Promise<void>((resolve) => worker.addEventListener("message", () => resolve(), { once: true }));
+    });
+    this.#count = 0;
+    this.#record(OP.exit);
+    this.#release();
+    await Promise.all(left);
+    this.#machine = undefined;
+    this.#count = 0;
+  }
+
+  close(): void {
+    for (const worker of this.#workers) worker.terminate();
+  }
+}
+
+function kindOf(format: Format): typeof KINDS[number] {
+  return format.kind === "block"
+    ? `q${(format as BlockFormat).bits}` as "q4" | "q8"
+    : format.name.toLowerCase() as "bf16";
+}
+
+function modeOf(format: Format, activations: Activations): number {
+  const asked = activationsFor(format, activations);
+  if (asked === "f32") return MODE.f32;
+  if (kindOf(format) === "q4") return asked === "i8" ? MODE.i8 : MODE.i16;
+  return asked === "i8" ? MODE.i8paired : MODE.i16paired;
+}
+
+/** Rows that are held with padding, or in binary32 where the file has binary64. */
+function readWidened(
+  format: Format,
+  columns: number,
+  rows: number,
+  heldBytes: number,
+  out: Uint8Array,
+  read: ReadBytes,
+): void {
+  const row = new Uint8Array(matrixBytes(format, 1, columns));
+  const values = new Float32Array(columns);
+  out.fill(0);
+  for (let r = 0; r < rows; r++) {
+    read(r * row.length, row);
+    if (format.name === "F64") {
+      format.decode(new DataView(row.buffer), 0, columns, values);
+      out.set(new Uint8Array(values.buffer), r * heldBytes);
+    } else out.set(row, r * heldBytes);
+  }
+}
+
+function address(placed: unknown): number {
+  return (placed as Placed).address;
+}
+
+/** Bytes from one row of a buffer to the next. */
+function stride(buffer: Buffer): number {
+  return padded(buffer.width) * 4;
+}

@@ -1,0 +1,323 @@
+/**
+ * The operations of a decoder in plain TypeScript: the definition of every result, down to the order of the additions.
+ * All arithmetic is in binary32 (Math.fround after each step) unless a comment says otherwise.
+ *
+ * @module
+ */
+
+import { type Format, matrixBytes } from "../format/blocks.ts";
+import { f16IsFinite } from "../format/floats.ts";
+import {
+  type Activations,
+  activationsFor,
+  type Attention,
+  BadScale,
+  type Buffer,
+  type Cache,
+  COLUMNS,
+  type Input,
+  type Matrix,
+  type Norm,
+  type Operations,
+  padded,
+  type Projection,
+  type ReadBytes,
+  type RopeTable,
+  type Vector,
+} from "./operations.ts";
+
+const { fround } = Math;
+
+interface PlainMatrix extends Matrix {
+  readonly bytes: DataView;
+}
+interface PlainVector extends Vector {
+  readonly values: Float32Array;
+}
+interface PlainBuffer extends Buffer {
+  readonly rows: Float32Array[];
+}
+interface PlainCache extends Cache {
+  readonly keys: Float32Array[];
+  readonly values: Float32Array[];
+}
+interface PlainRope extends RopeTable {
+  readonly values: Float32Array;
+}
+
+/** 32 activations as integers: activation n is about integers[n] * scale. */
+interface IntegerBlock {
+  readonly integers: number[];
+  readonly scale: number;
+}
+
+/** The definition. One thread; slow. */
+export class Reference implements Operations {
+  readonly threads = 1;
+  #weightBytes = 0;
+
+  constructor(readonly activations: Activations = "f32") {}
+
+  get weightBytes(): number {
+    return this.#weightBytes;
+  }
+
+  matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix {
+    const bytes = new Uint8Array(matrixBytes(format, rows, columns));
+    read(0, bytes);
+    this.#weightBytes += bytes.length;
+    const view = new DataView(bytes.buffer);
+    if (format.kind === "block") {
+      for (let at = 0; at < bytes.length; at += format.blockBytes) {
+        if (!f16IsFinite(view.getUint16(at, true))) throw new BadScale(at / format.blockBytes);
+      }
+    }
+    return { format, rows, columns, bytes: view } as PlainMatrix;
+  }
+
+  vector(format: Format, length: number, read: ReadBytes): Vector {
+    const bytes = new Uint8Array(matrixBytes(format, 1, length));
+    read(0, bytes);
+    const values = new Float32Array(length);
+    format.decode(new DataView(bytes.buffer), 0, length, values);
+    this.#weightBytes += bytes.length;
+    return { length, values } as PlainVector;
+  }
+
+  buffer(tokens: number, width: number): Buffer {
+    const rows = Array.from({ length: tokens }, () => new Float32Array(width));
+    return { tokens, width, rows } as PlainBuffer;
+  }
+
+  cache(positions: number, heads: number, headDim: number): Cache {
+    const make = () => Array.from({ length: positions }, () => new Float32Array(heads * headDim));
+    return { positions, heads, headDim, keys: make(), values: make() } as PlainCache;
+  }
+
+  ropeTable(positions: number, values: Float32Array): RopeTable {
+    return { positions, values } as PlainRope;
+  }
+
+  embed(table: Matrix, ids: readonly number[], out: Buffer): void {
+    for (const [t, id] of ids.entries()) this.row(out, t).set(decodeRow(table, id).subarray(0, table.columns));
+  }
+
+  project(input: Input, tokens: number, projections: readonly Projection[]): void {
+    for (const { matrix, bias, out } of projections) {
+      for (let t = 0; t < tokens; t++) this.row(out, t).set(this.#product(matrix, input, t, bias));
+    }
+  }
+
+  projectAdd(input: Input, tokens: number, matrix: Matrix, to: Buffer, bias?: Vector): void {
+    for (let t = 0; t < tokens; t++) {
+      const sum = this.row(to, t);
+      this.#product(matrix, input, t, bias).forEach((y, n) => sum[n] += y);
+    }
+  }
+
+  projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: Buffer): void {
+    for (let t = 0; t < tokens; t++) {
+      const g = this.#product(gate, input, t);
+      const u = this.#product(up, input, t);
+      this.row(out, t).set(g.map((g, n) => fround(fround(g / fround(1 + exp(-g))) * u[n])));
+    }
+  }
+
+  attend({ q, k, v, out, cache, rope, heads, position, qNorm, kNorm }: Attention, tokens: number): void {
+    const { keys, values, headDim, heads: groups } = cache as PlainCache;
+    const scale = fround(1 / Math.sqrt(headDim));
+    const { values: table } = rope as PlainRope;
+    const head = (row: Float32Array, n: number) => row.subarray(n * headDim, (n + 1) * headDim);
+    const turned = (x: Float32Array, norm: Norm | undefined, at: number) => {
+      return rotate(norm ? rmsNorm(x, norm) : x, table.subarray(at * headDim, (at + 1) * headDim));
+    };
+    for (let t = 0; t < tokens; t++) {
+      const at = position + t;
+      values[at].set(this.row(v, t).subarray(0, groups * headDim));
+      for (let g = 0; g < groups; g++) head(keys[at], g).set(turned(head(this.row(k, t), g), kNorm, at));
+      for (let h = 0; h < heads; h++) {
+        const group = Math.floor(h / (heads / groups));
+        const query = turned(head(this.row(q, t), h), qNorm, at);
+        const own = (rows: Float32Array[]) => rows.slice(0, at + 1).map((row) => head(row, group));
+        head(this.row(out, t), h).set(attendHead(query, own(keys), own(values), scale));
+      }
+    }
+  }
+
+  run(): void {}
+
+  row(buffer: Buffer, token: number): Float32Array {
+    return (buffer as PlainBuffer).rows[token];
+  }
+
+  reset(): Promise<void> {
+    this.#weightBytes = 0;
+    return Promise.resolve();
+  }
+
+  close(): void {}
+
+  #product(matrix: Matrix, { from, first = 0, norm }: Input, token: number, bias?: Vector): Float32Array {
+    const source = this.row(from, first + token);
+    const x = new Float32Array(padded(matrix.columns));
+    x.set(norm ? rmsNorm(source, norm) : source);
+    const y = product(matrix, x, activationsFor(matrix.format, this.activations));
+    return bias ? y.map((y, n) => y + (bias as PlainVector).values[n]) : y;
+  }
+}
+
+/** A row of a matrix as binary32, padded with zeros to whole blocks. */
+function decodeRow({ format, columns, bytes }: Matrix & { bytes?: DataView }, row: number): Float32Array {
+  const out = new Float32Array(padded(columns));
+  format.decode(bytes!, row * matrixBytes(format, 1, columns), columns / format.blockWeights, out);
+  return out;
+}
+
+/** The levels of a row and the scales of its blocks. */
+function integersOf(matrix: Matrix, row: number): { levels: number[]; scales: number[] } {
+  const { format, columns, bytes } = matrix as PlainMatrix;
+  const start = row * matrixBytes(format, 1, columns);
+  const levels: number[] = [];
+  const scales: number[] = [];
+  const one = new DataView(new ArrayBuffer(format.blockBytes));
+  const values = new Float32Array(COLUMNS);
+  for (let at = start; at < start + matrixBytes(format, 1, columns); at += format.blockBytes) {
+    new Uint8Array(one.buffer).set(new Uint8Array(bytes.buffer, at, format.blockBytes));
+    // A block with the scale replaced by one decodes to its levels, and one with all levels... to its scale.
+    one.setUint16(0, 0x3c00, true);
+    format.decode(one, 0, 1, values);
+    levels.push(...values);
+    scales.push(halfAt(bytes, at));
+  }
+  return { levels, scales };
+}
+
+function halfAt(view: DataView, at: number): number {
+  return view.getFloat16(at, true);
+}
+
+/**
+ * y[r] = sum over the columns of W[r][n] x[n].
+ *
+ * With f32 activations a block of 32 columns is summed in two halves, each from left to right; their sum, times the
+ * block's scale, is added to the row's sum. Float formats are summed alike, without a scale. With integer activations
+ * the sum of a block is exact, rounded to binary32 and multiplied by the activations' scale, then by the block's.
+ *
+ * @param x padded to whole blocks with zeros
+ */
+export function product(matrix: Matrix, x: Float32Array, activations: Activations): Float32Array {
+  const { format, rows, columns } = matrix;
+  const blocks = padded(columns) / COLUMNS;
+  const y = new Float32Array(rows);
+  const inputs = activations === "f32" ? [] : integerBlocks(x, activations);
+  for (let r = 0; r < rows; r++) {
+    const { levels: w, scales } = format.kind === "block"
+      ? integersOf(matrix, r)
+      : { levels: decodeRow(matrix, r), scales: undefined };
+    let sum = 0;
+    for (let b = 0; b < blocks; b++) {
+      const at = b * COLUMNS;
+      if (activations === "f32") {
+        let low = 0;
+        let high = 0;
+        for (let n = at; n < at + 16; n++) {
+          low = fround(low + fround(w[n] * x[n]));
+          high = fround(high + fround(w[n + 16] * x[n + 16]));
+        }
+        const block = fround(low + high);
+        sum = fround(sum + (scales ? fround(block * scales[b]) : block));
+      } else {
+        let dot = 0;
+        for (let n = 0; n < COLUMNS; n++) dot += w[at + n] * inputs[b].integers[n];
+        sum = fround(sum + fround(fround(fround(dot) * inputs[b].scale) * scales![b]));
+      }
+    }
+    y[r] = sum;
+  }
+  return y;
+}
+
+/** Blocks of 32 activations: the largest magnitude becomes 127 or 32767, ties go to the even integer. */
+function integerBlocks(x: Float32Array, activations: Activations): IntegerBlock[] {
+  const top = activations === "i8" ? 127 : 32767;
+  const blocks: IntegerBlock[] = [];
+  for (let at = 0; at < x.length; at += COLUMNS) {
+    const block = x.subarray(at, at + COLUMNS);
+    const max = block.reduce((max, x) => Math.max(max, Math.abs(x)), 0);
+    const inverse = max > 0 ? fround(top / max) : 0;
+    blocks.push({ integers: [...block].map((x) => roundHalfEven(fround(x * inverse))), scale: fround(max / top) });
+  }
+  return blocks;
+}
+
+function roundHalfEven(x: number): number {
+  const down = Math.floor(x);
+  const part = x - down;
+  return part > 0.5 || (part === 0.5 && down % 2 !== 0) ? down + 1 : down;
+}
+
+/** x / sqrt(mean(x^2) + eps) * weight; the sum of squares in binary64, over four interleaved partial sums. */
+export function rmsNorm(x: Float32Array, { weight, eps }: Norm): Float32Array {
+  const sums = [0, 0, 0, 0];
+  x.forEach((x, n) => sums[n % 4] += x * x);
+  const mean = (sums[0] + sums[1] + (sums[2] + sums[3])) / x.length;
+  const scale = fround(1 / Math.sqrt(mean + eps));
+  return x.map((x, n) => fround(x * scale) * (weight as PlainVector).values[n]);
+}
+
+/** Rotates a head; `table` is half cosines, then half sines. */
+function rotate(x: Float32Array, table: Float32Array): Float32Array {
+  const half = x.length / 2;
+  const out = new Float32Array(x.length);
+  for (let n = 0; n < half; n++) {
+    const [a, b, cos, sin] = [x[n], x[n + half], table[n], table[n + half]];
+    out[n] = fround(a * cos) - fround(b * sin);
+    out[n + half] = fround(b * cos) + fround(a * sin);
+  }
+  return out;
+}
+
+/** Sums of every fourth value from left to right, then (0 + 2) + (1 + 3). */
+function sumOfFour(values: Iterable<number>): number {
+  const sums = [0, 0, 0, 0];
+  let n = 0;
+  for (const value of values) sums[n % 4] = fround(sums[n++ % 4] + value);
+  return fround(fround(sums[0] + sums[2]) + fround(sums[1] + sums[3]));
+}
+
+function attendHead(q: Float32Array, keys: Float32Array[], values: Float32Array[], scale: number): Float32Array {
+  const scores = keys.map((k) => fround(sumOfFour(q.map((q, n) => q * k[n])) * scale));
+  const top = scores.reduce((a, b) => Math.max(a, b));
+  const weights = scores.map((s) => exp(fround(s - top)));
+  const inverse = fround(1 / sumOfFour(weights));
+  const out = new Float32Array(q.length);
+  for (const [p, v] of values.entries()) v.forEach((v, n) => out[n] += fround(weights[p] * v));
+  return out.map((x) => x * inverse);
+}
+
+const LOG2E = fround(1.44269504088896341);
+const LN2_HIGH = fround(0.693359375);
+const LN2_LOW = fround(-2.12194440e-4);
+const POLYNOMIAL = [
+  1.9875691500e-4,
+  1.3981999507e-3,
+  8.3334519073e-3,
+  4.1665795894e-2,
+  1.6666665459e-1,
+  5.0000001201e-1,
+]
+  .map(fround);
+const EXP_MIN = fround(-87.3);
+
+/** exp(x) in binary32 for x of at most 88: Cephes' expf, within 2 units in the last place; 0 below -87.3. */
+export function exp(x: number): number {
+  if (x < EXP_MIN) return 0;
+  const bounded = Math.min(x, 88);
+  const n = roundHalfEven(fround(bounded * LOG2E));
+  let r = fround(bounded - fround(n * LN2_HIGH));
+  r = fround(r - fround(n * LN2_LOW));
+  let p = POLYNOMIAL[0];
+  for (const coefficient of POLYNOMIAL.slice(1)) p = fround(fround(p * r) + coefficient);
+  p = fround(fround(fround(fround(r * r) * p) + r) + 1);
+  return fround(p * 2 ** n);
+}
