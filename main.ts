@@ -6,16 +6,27 @@
 
 import { compareCommand } from "./lib/cli/compare.ts";
 import { commandHelp, parse, programHelp, unknown } from "./lib/cli/flags.ts";
+import { gateCommand } from "./lib/cli/gate.ts";
 import { genCommand } from "./lib/cli/gen.ts";
 import { inferCommand } from "./lib/cli/infer.ts";
 import { inspectCommand } from "./lib/cli/inspect.ts";
+import { matmulCommand } from "./lib/cli/matmul.ts";
 import { ClosedPipe, Interrupted, Output, writeLine } from "./lib/cli/output.ts";
 import { quantizeCommand } from "./lib/cli/quantize.ts";
 import { NotSound, verifyCommand } from "./lib/cli/verify.ts";
 import { CheckpointError, SystemError, UsageError } from "./lib/errors.ts";
 import config from "./deno.json" with { type: "json" };
 
-const COMMANDS = [quantizeCommand, verifyCommand, inspectCommand, compareCommand, inferCommand, genCommand];
+const COMMANDS = [
+  quantizeCommand,
+  verifyCommand,
+  inspectCommand,
+  compareCommand,
+  inferCommand,
+  matmulCommand,
+  genCommand,
+  gateCommand,
+];
 
 async function run([word, ...rest]: readonly string[]): Promise<number> {
   if (word === undefined || word === "--help" || word === "-h" || word === "help") {

@@ -28,6 +28,7 @@ import {
   openFile,
   readAt,
   type Tensor,
+  writeAt,
 } from "./format/checkpoint.ts";
 import { serializeHeader } from "./format/safetensors.ts";
 
@@ -145,7 +146,7 @@ export async function quantize(plan: Plan, directory: string, options: QuantizeO
   const files = new NewFiles(directory);
   try {
     const { file, partial } = files.create(MODEL_FILE);
-    file.writeSync(plan.header);
+    writeAt(file, partial, 0, plan.header);
     const digest = createHash("sha256").update(plan.header);
     const target = plan.source.files.length;
     const placed = new WeakMap<Chunk, Placed>();

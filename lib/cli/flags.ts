@@ -84,6 +84,11 @@ export class Arguments {
     return found;
   }
 
+  /** The error for a value that fails a check of the command's own. */
+  invalid(flag: string, wanted: string): UsageError {
+    return new UsageError(`--${flag} takes ${wanted}, found "${this.values.get(flag)}"`);
+  }
+
   /** `--threads`. @throws {UsageError} */
   threads(): number {
     return this.integer("threads", 1, MAX_THREADS) ?? navigator.hardwareConcurrency;

@@ -85,14 +85,14 @@ async function encode(text: string, { directory }: Checkpoint): Promise<number[]
   return tokenizer.encode(text);
 }
 
-/** The most memory that the process has had, in bytes, and what it has now; undefined where /proc does not tell. */
+/** The most memory that the process has had, in bytes, and what it has now; the former is undefined where /proc does not tell. */
 export function memory(): { peak?: number; now?: number } {
   try {
     const status = Deno.readTextFileSync("/proc/self/status");
     const of = (field: string) => Number(new RegExp(`^${field}:\\s*(\\d+) kB`, "m").exec(status)?.[1]) * 1024;
     return { peak: of("VmHWM"), now: of("VmRSS") };
   } catch (error) {
-    if (error instanceof Error) return {};
+    if (error instanceof Error) return { now: Deno.memoryUsage().rss };
     throw error;
   }
 }

@@ -371,16 +371,26 @@ export class NewFiles {
 
   /** A process that was killed could not tidy up; where /proc tells that it is gone, this does. */
   #removeStale(): void {
-    if (!exists("/proc/self")) return;
+    if (!running("self")) return;
     for (const { name } of Deno.readDirSync(this.#directory)) {
       const pid = PARTIAL.exec(name)?.[1];
-      if (pid === undefined || exists(`/proc/${pid}`)) continue;
+      if (pid === undefined || running(pid)) continue;
       const path = join(this.#directory, name);
       quietly(() => {
         const written = Deno.statSync(path).mtime?.getTime() ?? Date.now();
         if (Date.now() - written > STALE_MS) Deno.removeSync(path);
       });
     }
+  }
+}
+
+/** Whether /proc shows a process; also true where Deno's permissions forbid a look, as in the executable. */
+function running(pid: string): boolean {
+  try {
+    Deno.statSync(`/proc/${pid}`);
+    return true;
+  } catch (error) {
+    return !(error instanceof Deno.errors.NotFound);
   }
 }
 

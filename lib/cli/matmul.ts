@@ -1,0 +1,88 @@
+import { BF16, matrixBytes, WIDTHS } from "../format/blocks.ts";
+import { f32ToBf16, f32ToF16 } from "../format/floats.ts";
+import type { Activations } from "../kernels/operations.ts";
+import { Pool } from "../kernels/pool.ts";
+import { type Command, THREADS } from "./flags.ts";
+import { Fixed } from "./output.ts";
+
+/** Passes over the matrix that are timed. */
+const PASSES = 30;
+
+/** `rabbit matmul` */
+export const matmulCommand: Command = {
+  name: "matmul",
+  summary: "time the product of a random matrix and a vector, without a model",
+  positionals: [],
+  flags: [
+    { name: "bits", value: "4|8|16", help: "Q4B32, Q8B32 or BF16 (default 4)" },
+    { name: "rows", value: "R", help: "rows (default 49152)" },
+    { name: "columns", value: "C", help: "columns, a multiple of 32 (default 576)" },
+    { name: "activations", value: "f32|i16|i8", help: "f32 is exact (the default)" },
+    THREADS,
+  ],
+  example: "rabbit matmul --bits 8 --rows 4096 --columns 4096 --threads 1",
+  // deno-lint-ignore require-await
+  async run(args, out) {
+    const bits = args.choice("bits", ["4", "8", "16"] as const) ?? "4";
+    const rows = args.integer("rows", 1, 1 << 24) ?? 49152;
+    const columns = args.integer("columns", 32, 1 << 20) ?? 576;
+    const activations = args.choice("activations", ["f32", "i16", "i8"] as const) ?? "f32";
+    const threads = args.threads();
+    if (columns % 32 !== 0) throw args.invalid("columns", "a multiple of 32");
+    if (bits === "16" && activations !== "f32") throw args.invalid("activations", "f32 for --bits 16");
+    const format = WIDTHS.find((format) => String(format.bits) === bits) ?? BF16;
+    const times = timeProduct(format, rows, columns, threads, activations);
+    const median = times[times.length >> 1];
+    const bytes = matrixBytes(format, rows, columns);
+    out.line({ format: format.name, rows, columns, bytes, threads, activations, passes: PASSES });
+    out.line({
+      ms_median: new Fixed(median, 3),
+      ms_min: new Fixed(times[0], 3),
+      ms_max: new Fixed(times.at(-1)!, 3),
+      gb_per_s: new Fixed(bytes / median / 1e6, 2),
+      weights_per_s: new Fixed(rows * columns / median * 1000, 0),
+    });
+    return 0;
+  },
+};
+
+/** Milliseconds of each pass, in ascending order. */
+function timeProduct(
+  format: typeof BF16 | typeof WIDTHS[number],
+  rows: number,
+  columns: number,
+  threads: number,
+  activations: Activations,
+): number[] {
+  const pool = new Pool({ threads, activations });
+  try {
+    let state = 1;
+    const random = () => (state = Math.imul(state, 1664525) + 1013904223 | 0) >>> 0;
+    const matrix = pool.matrix(format, rows, columns, (_, into) => {
+      const words = new Uint8Array(into.length);
+      for (let n = 0; n < words.length; n++) words[n] = random() >>> 24;
+      setFloats(format, words);
+      into.set(words);
+    });
+    const x = pool.buffer(1, columns);
+    const y = pool.buffer(1, rows);
+    pool.row(x, 0).forEach((_, n, x) => x[n] = Math.sin(n));
+    return Array.from({ length: PASSES + 3 }, () => {
+      pool.project({ from: x }, 1, [{ matrix, out: y }]);
+      const start = performance.now();
+      pool.run();
+      return performance.now() - start;
+    }).slice(3).sort((a, b) => a - b);
+  } finally {
+    pool.close();
+  }
+}
+
+/** Random bytes are no sound floats: scales become 0.01, bfloat16 values something like 0.01. */
+function setFloats(format: typeof BF16 | typeof WIDTHS[number], bytes: Uint8Array): void {
+  const view = new DataView(bytes.buffer);
+  const [step, value] = format.kind === "block" ? [format.blockBytes, f32ToF16(0.01)] : [2, f32ToBf16(0.01) & 0xff80];
+  for (let at = 0; at < bytes.length; at += step) {
+    view.setUint16(at, format.kind === "block" ? value : value | (bytes[at] & 0x7f), true);
+  }
+}
