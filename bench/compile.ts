@@ -1,0 +1,53 @@
+/**
+ * `deno task compile`: makes the executable `rabbit` by `deno compile`. More arguments are passed on:
+ * `deno task compile --target aarch64-unknown-linux-gnu --output rabbit-arm`.
+ *
+ * @module
+ */
+
+import config from "../deno.json" with { type: "json" };
+
+/** What the program may do. No network, no subprocess, no other variable of the environment. */
+const PERMISSIONS = ["--allow-read", "--allow-write", "--allow-env=RABBIT_DEBUG,NO_COLOR", "--no-prompt"];
+
+/** Modules that are started by name only, where they exist. */
+const WORKERS = ["lib/chunk_worker.ts", "lib/kernels/worker.ts"];
+
+/** Imports of the build and the tests. `deno compile` embeds what the configuration names, 100 MB in their case. */
+const BUILD_ONLY = ["assemblyscript/asc", "@std/assert"];
+
+const root = new URL("..", import.meta.url).pathname;
+// In the repository, so that no other path of this machine gets into the executable.
+const temporary = `${root}.compile`;
+Deno.mkdirSync(temporary, { recursive: true });
+try {
+  const imports = Object.fromEntries(Object.entries(config.imports).filter(([name]) => !BUILD_ONLY.includes(name)));
+  Deno.writeTextFileSync(`${temporary}/deno.json`, JSON.stringify({ imports }));
+  Deno.copyFileSync(`${root}/deno.lock`, `${temporary}/deno.lock`);
+  const output = Deno.args.some((arg) => /^(--output|-o)\b/.test(arg)) ? [] : ["--output", "rabbit"];
+  const workers = WORKERS.filter((path) => exists(`${root}/${path}`)).flatMap((path) => ["--include", path]);
+  const { code } = await new Deno.Command(Deno.execPath(), {
+    args: [
+      "compile",
+      "--config",
+      `${temporary}/deno.json`,
+      ...PERMISSIONS,
+      ...workers,
+      ...output,
+      ...Deno.args,
+      "main.ts",
+    ],
+    cwd: root,
+  }).spawn().status;
+  Deno.exitCode = code;
+} finally {
+  Deno.removeSync(temporary, { recursive: true });
+}
+
+function exists(path: string): boolean {
+  try {
+    return Deno.statSync(path).isFile;
+  } catch {
+    return false;
+  }
+}
