@@ -39,8 +39,9 @@ export interface Command {
   run(args: Arguments, out: Output): Promise<number>;
 }
 
-/** Flags that more than one command has. */
+/** `--threads`, of every command that computes. */
 export const THREADS: Flag = { name: "threads", value: "N", help: "threads to use (default: one for each processor)" };
+/** `--force`, of the commands that write a checkpoint. */
 export const FORCE: Flag = { name: "force", help: "replace a checkpoint that is in DIR" };
 const COMMON: readonly Flag[] = [
   { name: "json", help: "print one JSON object instead of lines" },

@@ -48,8 +48,10 @@ export const GROUP_BYTES = [128, 256, 512, 512, 1024] as const;
 /** Rows of a group. */
 export const GROUP = 8;
 
-/** Tokens that a piece of work takes at once, and groups: their results stay in a processor's cache. */
+/** Tokens that a piece of work takes at once: their results stay in a processor's cache. */
 export const TOKEN_TILE = 32;
+
+/** Groups that it takes at once, for the same reason. */
 export const GROUP_TILE = 64;
 
 /** The address that stands for the thread's own prepared activations. */

@@ -1,0 +1,102 @@
+import { assertEquals } from "@std/assert";
+import { ROOT, tree } from "./program.ts";
+
+/** The layers, lowest first. A module imports from its own layer and from lower ones. */
+const LAYERS: readonly (readonly RegExp[])[] = [
+  [/^lib\/errors\.ts$/, /^lib\/metrics\.ts$/],
+  [/^lib\/format\//],
+  [/^lib\/kernels\//],
+  [/^lib\/decoder\//, /^lib\/chunks\.ts$/, /^lib\/chunk_worker\.ts$/],
+  [/^lib\/(quantize|verify|gen|gate|compare)\.ts$/],
+  [/^lib\/cli\//],
+  [/^main\.ts$/, /^lib\/mod\.ts$/],
+];
+
+/** Modules that import nothing at all. */
+const ALONE = ["lib/errors.ts", "lib/metrics.ts"];
+
+/** Neighbours in one layer that may not know each other. */
+const APART: readonly (readonly [RegExp, RegExp])[] = [
+  [/^lib\/decoder\//, /^lib\/chunk/],
+  [/^lib\/chunk/, /^lib\/decoder\//],
+  [/^lib\/(quantize|verify|gen)\.ts$/, /^lib\/decoder\//],
+  [/^lib\/compare\.ts$/, /^lib\/chunk/],
+  [/^lib\/kernels\//, /^lib\/format\/(checkpoint|safetensors|json)\.ts$/],
+];
+
+const files = tree(ROOT + "lib").map((path) => `lib/${path}`).filter((path) => path.endsWith(".ts"))
+  .filter((path) => !path.endsWith(".as.ts"));
+const modules = [...files, "main.ts"].filter((path) => path !== "lib/kernels/build.ts");
+
+/** What a module imports or re-exports, statically or not, or starts as a worker: paths from the root of the repository. */
+function imports(path: string): string[] {
+  const text = Deno.readTextFileSync(ROOT + path);
+  const specifiers = [
+    ...text.matchAll(/^(?:import|export|\})\s[^"';]*?from "([^"]+)"|^import "([^"]+)"/gm),
+    ...text.matchAll(/\bimport\("([^"]+)"\)/g),
+    ...text.matchAll(/new URL\("([^"]+\.ts)", import\.meta\.url\)/g),
+  ].map(([, a, b]) => a ?? b);
+  return specifiers.map((specifier) =>
+    specifier.startsWith(".") ? new URL(specifier, `file:///${path}`).pathname.slice(1) : specifier
+  );
+}
+
+function layer(path: string): number {
+  return LAYERS.findIndex((patterns) => patterns.some((pattern) => pattern.test(path)));
+}
+
+Deno.test("every module of lib belongs to a layer", () => {
+  assertEquals(modules.filter((path) => layer(path) < 0), []);
+});
+
+Deno.test("no import points up", () => {
+  const wrong = modules.flatMap((path) =>
+    imports(path).filter((target) => /^lib\/|^main\.ts$/.test(target))
+      .filter((target) => layer(target) > layer(path) || APART.some(([a, b]) => a.test(path) && b.test(target)))
+      .map((target) => `${path} imports ${target}`)
+  );
+  assertEquals(wrong, []);
+});
+
+Deno.test("the reader of imports finds them", () => {
+  assertEquals(imports("lib/chunk_worker.ts"), ["lib/chunks.ts"]);
+  assertEquals(imports("lib/chunks.ts").includes("lib/chunk_worker.ts"), true);
+  assertEquals(imports("lib/mod.ts").includes("lib/format/blocks.ts"), true);
+  assertEquals(imports("lib/cli/output.ts").includes("cli-progress"), true);
+});
+
+Deno.test("errors and metrics import nothing", () => {
+  assertEquals(modules.filter((path) => ALONE.includes(path)).flatMap(imports), []);
+});
+
+Deno.test("every exported symbol of lib has a doc comment", () => {
+  const bare = modules.flatMap((path) => {
+    const lines = Deno.readTextFileSync(ROOT + path).split("\n");
+    return lines.flatMap((line, n) => {
+      const name = /^export (?:async )?(?:abstract )?(?:function\*?|class|const|interface|type|enum) (\w+)/.exec(line)
+        ?.[1];
+      return name === undefined || documented(lines, n) ? [] : [`${path}:${n + 1}: ${name}`];
+    });
+  });
+  assertEquals(bare, []);
+});
+
+/** Whether a doc comment ends just above line `n`; comments to the linter may stand between. */
+function documented(lines: readonly string[], n: number): boolean {
+  let above = n - 1;
+  while (/^\s*\/\/ deno-lint-ignore/.test(lines[above] ?? "")) above--;
+  return /\*\/$/.test(lines[above] ?? "");
+}
+
+Deno.test("no file names a place outside the repository", () => {
+  // Written in two parts, because this file is searched too.
+  const words = ["../" + "shared", "/wo" + "rk/"];
+  const all = [...Deno.readDirSync(ROOT)].filter(({ name }) => ![".git", "node_modules", "rabbit"].includes(name))
+    .flatMap(({ name, isDirectory }) => isDirectory ? tree(ROOT + name).map((path) => `${name}/${path}`) : [name])
+    .filter((path) => !path.endsWith("/"));
+  const wrong = all.filter((path) => {
+    const text = Deno.readTextFileSync(ROOT + path);
+    return words.some((word) => text.includes(word));
+  });
+  assertEquals(wrong, []);
+});
