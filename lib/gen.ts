@@ -17,6 +17,7 @@ export const SHAPE = {
   heads: 8,
   kvHeads: 4,
   vocabulary: 8192,
+  tied: true,
 };
 
 /** A shape as {@link SHAPE}. */
@@ -53,7 +54,8 @@ export function generate(
   }
 }
 
-function configOf(shape: Shape) {
+/** The config.json of a Llama of that shape. */
+export function configOf(shape: Shape) {
   return {
     architectures: ["LlamaForCausalLM"],
     model_type: "llama",
@@ -66,7 +68,7 @@ function configOf(shape: Shape) {
     max_position_embeddings: 2048,
     rms_norm_eps: 1e-5,
     rope_theta: 10000,
-    tie_word_embeddings: true,
+    tie_word_embeddings: shape.tied,
     attention_bias: false,
     mlp_bias: false,
     bos_token_id: 0,
@@ -76,13 +78,15 @@ function configOf(shape: Shape) {
   };
 }
 
-/** The tensors of a tied Llama, sorted by name as safetensors writers do. */
+/** The tensors of a Llama, sorted by name as safetensors writers do. */
 export function tensorShapes(shape: Shape): Map<string, number[]> {
   const { hidden, intermediate, layers, heads, kvHeads, vocabulary } = shape;
   const kv = hidden / heads * kvHeads;
-  const tensors: [string, number[]][] = [["model.embed_tokens.weight", [vocabulary, hidden]], ["model.norm.weight", [
-    hidden,
-  ]]];
+  const tensors: [string, number[]][] = [
+    ["model.embed_tokens.weight", [vocabulary, hidden]],
+    ["model.norm.weight", [hidden]],
+  ];
+  if (!shape.tied) tensors.push(["lm_head.weight", [vocabulary, hidden]]);
   for (let layer = 0; layer < layers; layer++) {
     const name = (part: string) => `model.layers.${layer}.${part}.weight`;
     tensors.push(
@@ -139,6 +143,12 @@ function fillOf(dimensions: number[], exact: number | undefined): Fill {
   }
   const sigma = 1 / Math.sqrt(dimensions[1]);
   return (out, random) => out.forEach((_, n) => out[n] = f32ToBf16(sigma * random.normal()));
+}
+
+/** `count` BF16 weights of a normal distribution, as their bits. */
+export function randomWeights(seed: number, deviation: number, count: number): Uint16Array<ArrayBuffer> {
+  const random = new Random(seed);
+  return Uint16Array.from({ length: count }, () => f32ToBf16(deviation * random.normal()));
 }
 
 /** xorshift32 (Marsaglia 2003): integers only, so that the numbers are the same everywhere. */
