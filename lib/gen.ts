@@ -157,7 +157,7 @@ class Random {
 
   constructor(seed: number) {
     // Zero is the one state that the generator never leaves.
-    this.#state = (seed ^ 0x9e3779b9) | 1;
+    this.#state = (seed ^ 0x9e3779b9) || 1;
     for (let n = 0; n < 8; n++) this.#next();
   }
 
