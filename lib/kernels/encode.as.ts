@@ -17,7 +17,7 @@ const DONE: i32 = -1;
 const MAGIC: f32 = 12582912.0;
 
 /** Weights 4n to 4n + 3 of a block, as binary32. */
-
+@inline
 function load4(kind: i32, at: usize, n: i32): v128 {
   if (kind == BF16) return i32x4.shl(v128.load_ext<u16>(at + (<usize> n << 3)), 16);
   if (kind == F16) {
@@ -37,7 +37,7 @@ function load4(kind: i32, at: usize, n: i32): v128 {
 }
 
 /** The largest magnitude of a block; NaN or an infinity if a weight is one. */
-
+@inline
 function peak(kind: i32, at: usize): f32 {
   // Magnitudes compare as integers, and a NaN is larger than infinity, so one comparison finds both.
   if (kind <= F16) {
@@ -60,13 +60,13 @@ function peak(kind: i32, at: usize): f32 {
 }
 
 /** A positive finite binary16 as binary32. */
-
+@inline
 function halfToSingle(bits: u32): f32 {
   return reinterpret<f32>(bits << 13) * 5192296858534827628530496329220096.0;
 }
 
 /** The binary16 nearest to a positive finite binary32, ties to even. */
-
+@inline
 function singleToHalf(x: f32): u32 {
   if (x >= 65520.0) return 0x7c00;
   // Below 2^-14 the sum with 1/2 has a last place of 2^-24, that of the subnormals: the addition rounds.
@@ -83,7 +83,7 @@ function singleToHalf(x: f32): u32 {
  * 2^-21: ties come to lie above the tie, away from zero, nothing else changes sides, and any rounding to nearest gives
  * the answer. F32 and F64 come arbitrarily close to ties: they are divided and rounded as the definition says.
  */
-
+@inline
 function levels4(kind: i32, at: usize, n: i32, factor: v128): v128 {
   const w = load4(kind, at, n);
   if (kind <= F16) {
@@ -97,7 +97,7 @@ function levels4(kind: i32, at: usize, n: i32, factor: v128): v128 {
 }
 
 /** Sixteen levels of a block as bytes, saturated to -128..127. */
-
+@inline
 function levels16(kind: i32, at: usize, half: i32, factor: v128): v128 {
   const n = half << 2;
   return i8x16.narrow_i16x8_s(
@@ -107,12 +107,13 @@ function levels16(kind: i32, at: usize, half: i32, factor: v128): v128 {
 }
 
 /** Sixteen levels as nibbles in the low bytes of eight lanes, even positions low; clamped to -8..7. */
-
+@inline
 function nibbles(levels: v128): v128 {
   const q = i8x16.min_s(i8x16.max_s(levels, i8x16.splat(-8)), i8x16.splat(7));
   return v128.or(v128.and(q, i16x8.splat(15)), v128.and(i16x8.shr_u(q, 4), i16x8.splat(0xf0)));
 }
 
+@inline
 function encode(kind: i32, bits: i32, src: usize, dst: usize, blocks: i32): i32 {
   const step: usize = kind == F64 ? 256 : kind == F32 ? 128 : 64;
   const size: usize = bits == 4 ? 18 : 34;
@@ -195,7 +196,7 @@ export function first_difference(a: usize, b: usize, bytes: i32): i32 {
  * Stores at `out` the sums, in binary64, of (w - v)^2 and of w^2 over `blocks` blocks of 32: w the source weights
  * and v the values of the blocks. Each pair of lanes is added in the order of the weights.
  */
-
+@inline
 function error(kind: i32, bits: i32, src: usize, quant: usize, blocks: i32, out: usize): void {
   const step: usize = kind == F64 ? 256 : kind == F32 ? 128 : 64;
   const size: usize = bits == 4 ? 18 : 34;

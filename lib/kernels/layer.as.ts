@@ -5,7 +5,7 @@
  * exp(x) for x of at most 88, by Cephes' expf: a polynomial of degree 5 on [-ln 2 / 2, ln 2 / 2], within 2 units in the
  * last place. Additions and products only, so that every machine gives the same bits. 0 below -87.3.
  */
-
+@inline
 function exp4(x: v128): v128 {
   const tiny = f32x4.lt(x, f32x4.splat(-87.3));
   const bounded = f32x4.max(f32x4.min(x, f32x4.splat(88)), f32x4.splat(-87.3));
@@ -24,7 +24,7 @@ function exp4(x: v128): v128 {
 }
 
 /** (lane 0 + lane 2) + (lane 1 + lane 3) */
-
+@inline
 function across(v: v128): f32 {
   const t = f32x4.add(v, v128.shuffle<i64>(v, v, 1, 0));
   return f32x4.extract_lane(t, 0) + f32x4.extract_lane(t, 1);
@@ -80,7 +80,7 @@ export function rope(x: usize, out: usize, half: i32, table: usize): void {
 }
 
 /** A score for each of four positions, lanes in the order of the positions. */
-
+@inline
 function scores4(q: usize, k: usize, bytes: usize, scale: v128): v128 {
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
   const k1 = k + bytes, k2 = k1 + bytes, k3 = k2 + bytes;

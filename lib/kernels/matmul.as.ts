@@ -19,21 +19,18 @@ const F16: i32 = 3;
 const F32: i32 = 4;
 
 /** Bytes of the payload of 4 rows and 32 columns. */
-
+@inline
 function halfBytes(kind: i32): usize {
   return kind == Q4 ? 64 : kind == Q8 ? 128 : kind == F32 ? 512 : 256;
 }
 
+@inline
 function splat(at: usize): v128 {
   return v128.load32_splat(at);
 }
 
-function madd(sum: v128, w: v128, x: usize): v128 {
-  return f32x4.add(sum, f32x4.mul(w, splat(x)));
-}
-
 /** Four binary16 in the low halves of the lanes, infinities and NaNs included, as binary32. */
-
+@inline
 function halves(h: v128): v128 {
   const magnitude = v128.and(h, i32x4.splat(0x7fff));
   const finite = f32x4.mul(i32x4.shl(magnitude, 13), f32x4.splat(5192296858534827628530496329220096.0));
@@ -42,16 +39,26 @@ function halves(h: v128): v128 {
   return v128.or(v128.or(finite, special), i32x4.shl(v128.and(h, i32x4.splat(0x8000)), 16));
 }
 
-/** What has to be loaded for columns j and 16+j of 4 rows; for q4, of j/4 to j/4+3. */
+/**
+ * Columns 4c+k and 16+4c+k of the 4 rows of a half, as a pair; `at` is the first byte of column 4c, k and half are
+ * constants of the call. For q4 one load serves four columns: `before` is the pair of column 4c+k-1.
+ */
+@inline
+function pairOf(kind: i32, at: usize, k: i32, half: i32, before: v128): v128 {
+  if (kind == Q4) return k == 0 ? v128.load(at + half * 64) : i32x4.shr_u(before, 8);
+  if (kind == Q8) return v128.load_ext<i8>(at + k * 8 + half * 128);
+  if (kind == F32) return before;
+  return v128.load(at + k * 16 + half * 256);
+}
 
-function loadPair(kind: i32, half: usize, j: i32): v128 {
-  if (kind == Q4) return v128.load(half + (<usize> (j >> 2) << 4));
-  if (kind == Q8) return v128.load_ext<i8>(half + (<usize> j << 3));
-  return v128.load(half + (<usize> j << 4));
+/** Bytes from column 4c to column 4c+4 of a half. */
+@inline
+function quadBytes(kind: i32): usize {
+  return kind == Q4 ? 16 : kind == Q8 ? 32 : kind == F32 ? 128 : 64;
 }
 
 /** Column j of 4 rows as binary32, from the low part of a pair. */
-
+@inline
 function lowOf(kind: i32, pair: v128): v128 {
   if (kind == Q4) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 28), 28));
   if (kind == Q8) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 16), 16));
@@ -60,7 +67,7 @@ function lowOf(kind: i32, pair: v128): v128 {
 }
 
 /** Column 16+j of 4 rows as binary32. */
-
+@inline
 function highOf(kind: i32, pair: v128): v128 {
   if (kind == Q4) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 24), 28));
   if (kind == Q8) return f32x4.convert_i32x4_s(i32x4.shr_s(pair, 16));
@@ -69,113 +76,143 @@ function highOf(kind: i32, pair: v128): v128 {
 }
 
 /** The sum of one block over one token, added to the row's sum. */
-
+@inline
 function finish(kind: i32, sum: v128, low: v128, high: v128, scale: usize): v128 {
   const block = f32x4.add(low, high);
   return f32x4.add(sum, kind <= Q8 ? f32x4.mul(block, v128.load(scale)) : block);
 }
 
-/** One group (8 rows) times one token; exact binary32 activations. */
+@inline
+function madd(sum: v128, w: v128, x: v128): v128 {
+  return f32x4.add(sum, f32x4.mul(w, x));
+}
 
+/** Column 4c+k of 4 rows as binary32: `pair` is that of pairOf. */
+@inline
+function lowAt(kind: i32, at: usize, k: i32, half: i32, pair: v128): v128 {
+  return kind == F32 ? v128.load(at + k * 32 + half * 512) : lowOf(kind, pair);
+}
+
+/** Column 16+4c+k of 4 rows as binary32. */
+@inline
+function highAt(kind: i32, at: usize, k: i32, half: i32, pair: v128): v128 {
+  return kind == F32 ? v128.load(at + k * 32 + half * 512 + 16) : highOf(kind, pair);
+}
+
+/** One group (8 rows) times one token; exact binary32 activations. */
+@inline
 function group1(kind: i32, w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
-  const size = halfBytes(kind);
   let a = f32x4.splat(0), b = f32x4.splat(0);
   for (let n = 0; n < blocks; n++) {
     let aLow = f32x4.splat(0), aHigh = f32x4.splat(0), bLow = f32x4.splat(0), bHigh = f32x4.splat(0);
-    if (kind == F32) {
-      for (let j: usize = 0; j < 16; j++) {
-        const p = w + (j << 5), q = x + (j << 2);
-        aLow = madd(aLow, v128.load(p), q);
-        aHigh = madd(aHigh, v128.load(p, 16), q + 64);
-        bLow = madd(bLow, v128.load(p, 512), q);
-        bHigh = madd(bHigh, v128.load(p, 528), q + 64);
-      }
-    } else if (kind == Q4) {
-      for (let c: usize = 0; c < 4; c++) {
-        let p = v128.load(w + (c << 4)), q = v128.load(w + (c << 4), 64);
-        const at = x + (c << 4);
-        aLow = madd(aLow, lowOf(kind, p), at);
-        aHigh = madd(aHigh, highOf(kind, p), at + 64);
-        bLow = madd(bLow, lowOf(kind, q), at);
-        bHigh = madd(bHigh, highOf(kind, q), at + 64);
-        for (let j: usize = 4; j < 16; j += 4) {
-          p = i32x4.shr_u(p, 8);
-          q = i32x4.shr_u(q, 8);
-          aLow = madd(aLow, lowOf(kind, p), at + j);
-          aHigh = madd(aHigh, highOf(kind, p), at + j + 64);
-          bLow = madd(bLow, lowOf(kind, q), at + j);
-          bHigh = madd(bHigh, highOf(kind, q), at + j + 64);
-        }
-      }
-    } else {
-      for (let j = 0; j < 16; j++) {
-        const p = loadPair(kind, w, j), q = loadPair(kind, w + size, j), at = x + (<usize> j << 2);
-        aLow = madd(aLow, lowOf(kind, p), at);
-        aHigh = madd(aHigh, highOf(kind, p), at + 64);
-        bLow = madd(bLow, lowOf(kind, q), at);
-        bHigh = madd(bHigh, highOf(kind, q), at + 64);
-      }
+    for (const end = x + 64; x < end; x += 16, w += quadBytes(kind)) {
+      let v = v128.load32_splat(x, 0);
+      let u = v128.load32_splat(x, 64);
+      let p = pairOf(kind, w, 0, 0, a);
+      let q = pairOf(kind, w, 0, 1, a);
+      aLow = madd(aLow, lowAt(kind, w, 0, 0, p), v);
+      aHigh = madd(aHigh, highAt(kind, w, 0, 0, p), u);
+      bLow = madd(bLow, lowAt(kind, w, 0, 1, q), v);
+      bHigh = madd(bHigh, highAt(kind, w, 0, 1, q), u);
+      v = v128.load32_splat(x, 4);
+      u = v128.load32_splat(x, 68);
+      p = pairOf(kind, w, 1, 0, p);
+      q = pairOf(kind, w, 1, 1, q);
+      aLow = madd(aLow, lowAt(kind, w, 1, 0, p), v);
+      aHigh = madd(aHigh, highAt(kind, w, 1, 0, p), u);
+      bLow = madd(bLow, lowAt(kind, w, 1, 1, q), v);
+      bHigh = madd(bHigh, highAt(kind, w, 1, 1, q), u);
+      v = v128.load32_splat(x, 8);
+      u = v128.load32_splat(x, 72);
+      p = pairOf(kind, w, 2, 0, p);
+      q = pairOf(kind, w, 2, 1, q);
+      aLow = madd(aLow, lowAt(kind, w, 2, 0, p), v);
+      aHigh = madd(aHigh, highAt(kind, w, 2, 0, p), u);
+      bLow = madd(bLow, lowAt(kind, w, 2, 1, q), v);
+      bHigh = madd(bHigh, highAt(kind, w, 2, 1, q), u);
+      v = v128.load32_splat(x, 12);
+      u = v128.load32_splat(x, 76);
+      p = pairOf(kind, w, 3, 0, p);
+      q = pairOf(kind, w, 3, 1, q);
+      aLow = madd(aLow, lowAt(kind, w, 3, 0, p), v);
+      aHigh = madd(aHigh, highAt(kind, w, 3, 0, p), u);
+      bLow = madd(bLow, lowAt(kind, w, 3, 1, q), v);
+      bHigh = madd(bHigh, highAt(kind, w, 3, 1, q), u);
     }
     a = finish(kind, a, aLow, aHigh, scales);
     b = finish(kind, b, bLow, bHigh, scales + 16);
-    w += size << 1;
+    w += halfBytes(kind);
     scales += 32;
-    x += 128;
+    x += 64;
   }
   v128.store(y, a);
   v128.store(y, b, 16);
 }
 
 /** Half a group (4 rows) times four tokens; exact binary32 activations. */
-
-function half4(
-  kind: i32,
-  w: usize,
-  scales: usize,
-  x: usize,
-  xStride: usize,
-  blocks: i32,
-  y: usize,
-  yStride: usize,
-): void {
-  const size = halfBytes(kind);
+@inline
+function half4(kind: i32, w: usize, scales: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
   let x1 = x + xStride, x2 = x1 + xStride, x3 = x2 + xStride;
   for (let n = 0; n < blocks; n++) {
     let aLow = f32x4.splat(0), bLow = f32x4.splat(0), cLow = f32x4.splat(0), dLow = f32x4.splat(0);
     let aHigh = f32x4.splat(0), bHigh = f32x4.splat(0), cHigh = f32x4.splat(0), dHigh = f32x4.splat(0);
-    let pair = f32x4.splat(0);
-    for (let j: usize = 0; j < 16; j++) {
-      let low: v128, high: v128;
-      if (kind == F32) {
-        low = v128.load(w + (j << 5));
-        high = v128.load(w + (j << 5), 16);
-      } else {
-        if (kind == Q4) pair = j & 3 ? i32x4.shr_u(pair, 8) : loadPair(kind, w, <i32> j);
-        else pair = loadPair(kind, w, <i32> j);
-        low = lowOf(kind, pair);
-        high = highOf(kind, pair);
-      }
-      const at = j << 2;
-      aLow = madd(aLow, low, x + at);
-      bLow = madd(bLow, low, x1 + at);
-      cLow = madd(cLow, low, x2 + at);
-      dLow = madd(dLow, low, x3 + at);
-      aHigh = madd(aHigh, high, x + at + 64);
-      bHigh = madd(bHigh, high, x1 + at + 64);
-      cHigh = madd(cHigh, high, x2 + at + 64);
-      dHigh = madd(dHigh, high, x3 + at + 64);
+    for (const end = x + 64; x < end; x += 16, x1 += 16, x2 += 16, x3 += 16, w += quadBytes(kind)) {
+      let p = pairOf(kind, w, 0, 0, a);
+      let low = lowAt(kind, w, 0, 0, p);
+      let high = highAt(kind, w, 0, 0, p);
+      aLow = madd(aLow, low, v128.load32_splat(x, 0));
+      aHigh = madd(aHigh, high, v128.load32_splat(x, 64));
+      bLow = madd(bLow, low, v128.load32_splat(x1, 0));
+      bHigh = madd(bHigh, high, v128.load32_splat(x1, 64));
+      cLow = madd(cLow, low, v128.load32_splat(x2, 0));
+      cHigh = madd(cHigh, high, v128.load32_splat(x2, 64));
+      dLow = madd(dLow, low, v128.load32_splat(x3, 0));
+      dHigh = madd(dHigh, high, v128.load32_splat(x3, 64));
+      p = pairOf(kind, w, 1, 0, p);
+      low = lowAt(kind, w, 1, 0, p);
+      high = highAt(kind, w, 1, 0, p);
+      aLow = madd(aLow, low, v128.load32_splat(x, 4));
+      aHigh = madd(aHigh, high, v128.load32_splat(x, 68));
+      bLow = madd(bLow, low, v128.load32_splat(x1, 4));
+      bHigh = madd(bHigh, high, v128.load32_splat(x1, 68));
+      cLow = madd(cLow, low, v128.load32_splat(x2, 4));
+      cHigh = madd(cHigh, high, v128.load32_splat(x2, 68));
+      dLow = madd(dLow, low, v128.load32_splat(x3, 4));
+      dHigh = madd(dHigh, high, v128.load32_splat(x3, 68));
+      p = pairOf(kind, w, 2, 0, p);
+      low = lowAt(kind, w, 2, 0, p);
+      high = highAt(kind, w, 2, 0, p);
+      aLow = madd(aLow, low, v128.load32_splat(x, 8));
+      aHigh = madd(aHigh, high, v128.load32_splat(x, 72));
+      bLow = madd(bLow, low, v128.load32_splat(x1, 8));
+      bHigh = madd(bHigh, high, v128.load32_splat(x1, 72));
+      cLow = madd(cLow, low, v128.load32_splat(x2, 8));
+      cHigh = madd(cHigh, high, v128.load32_splat(x2, 72));
+      dLow = madd(dLow, low, v128.load32_splat(x3, 8));
+      dHigh = madd(dHigh, high, v128.load32_splat(x3, 72));
+      p = pairOf(kind, w, 3, 0, p);
+      low = lowAt(kind, w, 3, 0, p);
+      high = highAt(kind, w, 3, 0, p);
+      aLow = madd(aLow, low, v128.load32_splat(x, 12));
+      aHigh = madd(aHigh, high, v128.load32_splat(x, 76));
+      bLow = madd(bLow, low, v128.load32_splat(x1, 12));
+      bHigh = madd(bHigh, high, v128.load32_splat(x1, 76));
+      cLow = madd(cLow, low, v128.load32_splat(x2, 12));
+      cHigh = madd(cHigh, high, v128.load32_splat(x2, 76));
+      dLow = madd(dLow, low, v128.load32_splat(x3, 12));
+      dHigh = madd(dHigh, high, v128.load32_splat(x3, 76));
     }
     a = finish(kind, a, aLow, aHigh, scales);
     b = finish(kind, b, bLow, bHigh, scales);
     c = finish(kind, c, cLow, cHigh, scales);
     d = finish(kind, d, dLow, dHigh, scales);
-    w += size << 1;
+    w += halfBytes(kind);
     scales += 32;
-    x += 128;
-    x1 += 128;
-    x2 += 128;
-    x3 += 128;
+    x += 64;
+    x1 += 64;
+    x2 += 64;
+    x3 += 64;
   }
   v128.store(y, a);
   v128.store(y + yStride, b);
@@ -183,6 +220,7 @@ function half4(
   v128.store(y + 3 * yStride, d);
 }
 
+@inline
 function exact(
   kind: i32,
   w: usize,
@@ -293,21 +331,23 @@ export function f32_f32(
 // dot(level + 8, x) - 8 * sum(x) = dot(level, x), and a 16-bit sum holds a whole block of int8 (8 * 2 * 15 * 127 = 30480).
 
 /** Adds to the row's sum: the integer dot of a block times the activations' scale times the block's. */
-
+@inline
 function scaled(sum: v128, dot: v128, xScale: usize, scale: usize): v128 {
   return f32x4.add(sum, f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(dot), splat(xScale)), v128.load(scale)));
 }
 
 /** Sixteen products of int8 and 0..15 into eight 16-bit sums. Certain, whatever the machine: the second is below 128. */
-
+@inline
 function dot8(x: v128, q: v128): v128 {
   return i16x8.relaxed_dot_i8x16_i7x16_s(x, q);
 }
 
+@inline
 function widen(t: v128): v128 {
   return i32x4.dot_i16x8_s(t, i16x8.splat(1));
 }
 
+@inline
 function q4i8group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
   const mask = i8x16.splat(15);
   let a = f32x4.splat(0), b = f32x4.splat(0);
@@ -353,7 +393,7 @@ function q4i8group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): v
 }
 
 /** The integer dots of a block of 4 rows, unpacked, with one token. */
-
+@inline
 function q4i8block(x: usize, q0: v128, q1: v128, q2: v128, q3: v128, q4: v128, q5: v128, q6: v128, q7: v128): v128 {
   let t = dot8(splat(x), q0);
   t = i16x8.add(t, dot8(splat(x + 4), q1));
@@ -366,6 +406,7 @@ function q4i8block(x: usize, q0: v128, q1: v128, q2: v128, q3: v128, q4: v128, q
   return widen(t);
 }
 
+@inline
 function q4i8half4(w: usize, scales: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
   const mask = i8x16.splat(15);
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
@@ -434,11 +475,12 @@ export function i8_q4(
 }
 
 /** Four columns of two rows in the lanes of `q`, as 16-bit integers, times the same four columns of the activations. */
-
+@inline
 function dot4(sum: v128, q: v128, x: v128): v128 {
   return i32x4.add(sum, i32x4.dot_i16x8_s(q, x));
 }
 
+@inline
 function q4i16half(w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
   const mask = i8x16.splat(15);
   let a = f32x4.splat(0);
@@ -486,10 +528,12 @@ export function i16_q4(
   }
 }
 
+@inline
 function pairs8(sum: v128, w: usize, x: usize): v128 {
   return i32x4.add(sum, i32x4.dot_i16x8_s(v128.load_ext<i8>(w), splat(x)));
 }
 
+@inline
 function q8i16group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
   let a = f32x4.splat(0), b = f32x4.splat(0);
   let xs = x + (<usize> blocks << 6);
@@ -511,10 +555,12 @@ function q8i16group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): 
   v128.store(y, b, 16);
 }
 
+@inline
 function pair4(sum: v128, q: v128, x: usize): v128 {
   return i32x4.add(sum, i32x4.dot_i16x8_s(q, splat(x)));
 }
 
+@inline
 function q8i16half4(w: usize, scales: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
   let xs = x + (<usize> blocks << 6);
@@ -570,7 +616,7 @@ export function i16_q8(
 }
 
 /** The largest magnitude of 32 binary32. */
-
+@inline
 function peak32(x: usize): f32 {
   let m = f32x4.abs(v128.load(x));
   for (let n: usize = 16; n < 128; n += 16) m = f32x4.max(m, f32x4.abs(v128.load(x + n)));
@@ -578,14 +624,17 @@ function peak32(x: usize): f32 {
   return max(f32x4.extract_lane(m, 0), f32x4.extract_lane(m, 1));
 }
 
+@inline
 function rounded(x: usize, inverse: v128): v128 {
   return i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(x), inverse)));
 }
 
+@inline
 function rounded8(x: usize, inverse: v128): v128 {
   return i16x8.narrow_i32x4_s(rounded(x, inverse), rounded(x + 16, inverse));
 }
 
+@inline
 function sum32(a: v128, b: v128, c: v128, d: v128): i32 {
   const s = widen(i16x8.add(i16x8.add(a, b), i16x8.add(c, d)));
   const t = i32x4.add(s, v128.shuffle<i64>(s, s, 1, 0));
@@ -640,13 +689,13 @@ export function quantize_i16(x: usize, blocks: i32, out: usize, top: f32, paired
 // ---------------------------------------------------------------- packing
 
 /** A binary16 as binary32, infinities and NaNs included. */
-
+@inline
 function half(bits: u32): f32 {
   return f32x4.extract_lane(halves(i32x4.splat(bits)), 0);
 }
 
 /** Stores word k of a, b, c, d as the lanes of vector k, `step` bytes apart. */
-
+@inline
 function transpose(a: v128, b: v128, c: v128, d: v128, out: usize, step: usize): void {
   const ab0 = v128.shuffle<i32>(a, b, 0, 4, 1, 5), ab1 = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
   const cd0 = v128.shuffle<i32>(c, d, 0, 4, 1, 5), cd1 = v128.shuffle<i32>(c, d, 2, 6, 3, 7);
@@ -657,7 +706,7 @@ function transpose(a: v128, b: v128, c: v128, d: v128, out: usize, step: usize):
 }
 
 /** The 16 bytes of a q4 row in the packed order of nibbles. */
-
+@inline
 function nibbles16(payload: usize, flip: v128): v128 {
   const p = v128.load(payload);
   const even = v128.and(p, i8x16.splat(15)), odd = v128.and(i16x8.shr_u(p, 4), i8x16.splat(15));
@@ -702,7 +751,7 @@ export function pack_q4(
 }
 
 /** Stores the pairs 16-bit a[k], b[k], c[k], d[k] side by side, for k in 0..7: 8 bytes each. */
-
+@inline
 function transpose16(a: v128, b: v128, c: v128, d: v128, out: usize): void {
   const ab0 = v128.shuffle<i16>(a, b, 0, 8, 1, 9, 2, 10, 3, 11),
     ab1 = v128.shuffle<i16>(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
@@ -715,7 +764,7 @@ function transpose16(a: v128, b: v128, c: v128, d: v128, out: usize): void {
 }
 
 /** Eight pairs of bytes (j, 16+j) of a q8 row, j from 8 * part. */
-
+@inline
 function pairs(payload: usize, part: i32): v128 {
   const a = v128.load(payload), b = v128.load(payload, 16);
   return part
@@ -748,7 +797,7 @@ export function pack_q8(
 }
 
 /** Four pairs of 16-bit floats (j, 16+j) of a row, j from 4 * part. */
-
+@inline
 function pairs16(row: usize, part: i32): v128 {
   const at = row + (<usize> part << 3);
   return v128.shuffle<i16>(v128.load64_zero(at), v128.load64_zero(at, 32), 0, 8, 1, 9, 2, 10, 3, 11);
@@ -801,7 +850,7 @@ export function pack_f32(
 }
 
 /** Level n of a packed q4 payload as it stands in the file, the row's first byte of word 0 at `at`. */
-
+@inline
 function levelOf(at: usize, n: i32, flip: i32): i32 {
   const byte = <i32> load<u8>(at + (<usize> ((n & 15) >> 2) << 4) + (n & 3)) ^ (flip | (flip << 4));
   const nibble = n < 16 ? byte & 15 : byte >> 4;
