@@ -8,7 +8,7 @@
  */
 
 import { CheckpointError, UsageError } from "../errors.ts";
-import { BLOCK, FORMATS } from "../format/blocks.ts";
+import { FORMATS } from "../format/blocks.ts";
 import {
   BadScale,
   type Buffer,
@@ -202,12 +202,14 @@ function loadWeights(ops: Operations, config: Config, source: TensorSource): Wei
       return ops.matrix(format, rows, columns, (offset, into) => source.read(name, offset, into));
     } catch (error) {
       if (!(error instanceof BadScale)) throw error;
-      const perRow = columns / BLOCK;
+      const perRow = columns / format.blockWeights;
+      const [row, index] = [Math.floor(error.block / perRow), error.block % perRow];
+      if (format.kind === "float") {
+        throw new CheckpointError({ path, tensor: name }, `row ${row} column ${index}: the weight is not finite`);
+      }
       throw new CheckpointError(
         { path, tensor: name, field: "scale" },
-        `row ${Math.floor(error.block / perRow)} block ${
-          error.block % perRow
-        }: not a finite binary16; the file is damaged, quantize again`,
+        `row ${row} block ${index}: not a finite binary16; the file is damaged, quantize again`,
       );
     }
   };

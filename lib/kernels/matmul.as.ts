@@ -29,14 +29,16 @@ function splat(at: usize): v128 {
   return v128.load32_splat(at);
 }
 
-/** Four binary16 in the low halves of the lanes, infinities and NaNs included, as binary32. */
+/**
+ * Four binary16 as binary32. `h` has their bits from bit 31 down; the rest does not matter. The exponent is moved by a
+ * product with 2^112, which is exact for subnormals too, but not for infinities and NaNs: loading refuses them.
+ */
 @inline
 function halves(h: v128): v128 {
-  const magnitude = v128.and(h, i32x4.splat(0x7fff));
-  const finite = f32x4.mul(i32x4.shl(magnitude, 13), f32x4.splat(5192296858534827628530496329220096.0));
-  // 2^112 times the largest exponent is 2^16, which must become infinity, and NaN must stay one.
-  const special = v128.and(i32x4.ge_s(magnitude, i32x4.splat(0x7c00)), i32x4.splat(0x7f800000));
-  return v128.or(v128.or(finite, special), i32x4.shl(v128.and(h, i32x4.splat(0x8000)), 16));
+  return f32x4.mul(
+    v128.and(i32x4.shr_s(h, 3), i32x4.splat(0x8fffe000)),
+    f32x4.splat(5192296858534827628530496329220096.0),
+  );
 }
 
 /**
@@ -63,7 +65,7 @@ function lowOf(kind: i32, pair: v128): v128 {
   if (kind == Q4) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 28), 28));
   if (kind == Q8) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 16), 16));
   if (kind == BF16) return i32x4.shl(pair, 16);
-  return halves(v128.and(pair, i32x4.splat(0xffff)));
+  return halves(i32x4.shl(pair, 16));
 }
 
 /** Column 16+j of 4 rows as binary32. */
@@ -72,7 +74,7 @@ function highOf(kind: i32, pair: v128): v128 {
   if (kind == Q4) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 24), 28));
   if (kind == Q8) return f32x4.convert_i32x4_s(i32x4.shr_s(pair, 16));
   if (kind == BF16) return v128.and(pair, i32x4.splat(0xffff0000));
-  return halves(i32x4.shr_u(pair, 16));
+  return halves(pair);
 }
 
 /** The sum of one block over one token, added to the row's sum. */
@@ -688,10 +690,10 @@ export function quantize_i16(x: usize, blocks: i32, out: usize, top: f32, paired
 
 // ---------------------------------------------------------------- packing
 
-/** A binary16 as binary32, infinities and NaNs included. */
+/** A finite binary16 as binary32. */
 @inline
 function half(bits: u32): f32 {
-  return f32x4.extract_lane(halves(i32x4.splat(bits)), 0);
+  return f32x4.extract_lane(halves(i32x4.splat(bits << 16)), 0);
 }
 
 /** Stores word k of a, b, c, d as the lanes of vector k, `step` bytes apart. */

@@ -87,12 +87,15 @@ export interface Attention {
 /** Reads bytes of a tensor: fills `into` from byte `offset` of the tensor on. */
 export type ReadBytes = (offset: number, into: Uint8Array) => void;
 
-/** A matrix can't be loaded: block `block` (of the whole matrix) has a scale that is not finite. */
+/**
+ * A matrix can't be loaded: block `block` (of the whole matrix; a weight is a block of a float format) has a scale, or
+ * is a binary16, that is not finite. Weights of other formats may be what they are, and show in the logits.
+ */
 export class BadScale extends Error {
   override name = "BadScale";
 
   constructor(readonly block: number) {
-    super(`the scale of block ${block} is not finite`);
+    super(`block ${block} is not finite`);
   }
 }
 

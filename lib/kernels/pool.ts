@@ -6,7 +6,7 @@
  */
 
 import { UsageError } from "../errors.ts";
-import { type BlockFormat, F32, type Format, matrixBytes } from "../format/blocks.ts";
+import { type BlockFormat, F16, F32, type Format, matrixBytes } from "../format/blocks.ts";
 import {
   COMMAND_WORDS,
   CONTROL,
@@ -235,9 +235,13 @@ export class Pool implements Operations {
       if (rowBytes === heldBytes) read(row * rowBytes, staging.subarray(0, present * rowBytes));
       else readWidened(format, columns, present, heldBytes, staging, (at, into) => read(row * rowBytes + at, into));
       staging.fill(0, present * heldBytes);
-      if (format.kind === "block") {
-        const bad = arena.wasm.check_scales(room, format.blockBytes, present * blocks);
-        if (bad >= 0) throw new BadScale(row * blocks + bad);
+      if (format.kind === "block" || format === F16) {
+        // Of a binary16 matrix every weight is checked, padding included, which is zero.
+        const perRow = heldBytes / format.blockBytes;
+        const bad = arena.wasm.check_scales(room, format.blockBytes, present * perRow);
+        if (bad >= 0) {
+          throw new BadScale((row + Math.floor(bad / perRow)) * (columns / format.blockWeights) + bad % perRow);
+        }
       }
       const at = done * blocks;
       pack(room, heldBytes, blocks, groups, payload + at * GROUP_BYTES[kind], scales + at * GROUP * 4, flip);

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { type Format, matrixBytes } from "../format/blocks.ts";
+import { F16, type Format, matrixBytes } from "../format/blocks.ts";
 import { f16IsFinite } from "../format/floats.ts";
 import {
   type Activations,
@@ -67,7 +67,7 @@ export class Reference implements Operations {
     read(0, bytes);
     this.#weightBytes += bytes.length;
     const view = new DataView(bytes.buffer);
-    if (format.kind === "block") {
+    if (format.kind === "block" || format === F16) {
       for (let at = 0; at < bytes.length; at += format.blockBytes) {
         if (!f16IsFinite(view.getUint16(at, true))) throw new BadScale(at / format.blockBytes);
       }

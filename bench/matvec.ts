@@ -1,0 +1,91 @@
+/**
+ * `deno task bench`: the product of a matrix and a vector, by format, shape, activations and threads. Each case is
+ * verified against the plain product of reference.ts, bit for bit, before it is timed.
+ *
+ * @module
+ */
+
+import { BF16, F16, F32, type Format, matrixBytes, Q4B32, Q8B32 } from "../lib/format/blocks.ts";
+import { f32ToBf16, f32ToF16 } from "../lib/format/floats.ts";
+import type { Activations } from "../lib/kernels/operations.ts";
+import { Pool } from "../lib/kernels/pool.ts";
+import { Reference } from "../lib/kernels/reference.ts";
+
+/** Rows and columns: the 135M model's output layer and MLP, a 7B model's MLP. */
+const SHAPES = [[49152, 576], [1536, 576], [576, 1536], [11008, 4096]] as const;
+
+/** Rows that are verified: the first and the last of a matrix. */
+const VERIFIED = 64;
+
+const CASES: [Format, Activations][] = [
+  [Q4B32, "f32"],
+  [Q4B32, "i16"],
+  [Q4B32, "i8"],
+  [Q8B32, "f32"],
+  [Q8B32, "i16"],
+  [BF16, "f32"],
+  [F16, "f32"],
+  [F32, "f32"],
+];
+
+/** Sound pseudo-random bytes of a format: scales and floats of about 0.01. */
+function randomBytes(format: Format, count: number): Uint8Array {
+  const bytes = new Uint8Array(count);
+  let state = 1;
+  for (let n = 0; n < count; n++) bytes[n] = (state = Math.imul(state, 1664525) + 1013904223 | 0) >>> 24;
+  const view = new DataView(bytes.buffer);
+  for (let at = 0; at < count; at += format.blockBytes) {
+    if (format.kind === "block") view.setUint16(at, f32ToF16(0.01), true);
+    else if (format === BF16) view.setUint16(at, f32ToBf16(0.01 * (bytes[at] - 128) / 128), true);
+    else if (format === F16) view.setUint16(at, f32ToF16(0.01 * (bytes[at] - 128) / 128), true);
+    else view.setFloat32(at, 0.01 * (bytes[at] - 128) / 128, true);
+  }
+  return bytes;
+}
+
+for (const [rows, columns] of SHAPES) {
+  const x = Float32Array.from({ length: columns }, (_, n) => Math.sin(n));
+  for (const [format, activations] of CASES) {
+    const bytes = randomBytes(format, matrixBytes(format, rows, columns));
+    for (const threads of [1, 2]) {
+      const pool = new Pool({ threads, activations });
+      const matrix = pool.matrix(format, rows, columns, (at, into) => into.set(bytes.subarray(at, at + into.length)));
+      const [from, out] = [pool.buffer(1, columns), pool.buffer(1, rows)];
+      pool.row(from, 0).set(x);
+      const product = () => {
+        pool.project({ from }, 1, [{ matrix, out }]);
+        pool.run();
+      };
+      product();
+      verify(format, activations, columns, bytes, x, pool.row(out, 0));
+      const name = `${format.name} ${activations} ${rows}x${columns}, ${threads} thread${threads > 1 ? "s" : ""}`;
+      Deno.bench({ name, group: `${rows}x${columns}`, fn: product });
+    }
+  }
+}
+
+function verify(
+  format: Format,
+  activations: Activations,
+  columns: number,
+  bytes: Uint8Array,
+  x: Float32Array,
+  y: Float32Array,
+): void {
+  const rowBytes = matrixBytes(format, 1, columns);
+  for (const first of [0, y.length - VERIFIED]) {
+    const plain = new Reference(activations);
+    const part = bytes.subarray(first * rowBytes, (first + VERIFIED) * rowBytes);
+    const matrix = plain.matrix(format, VERIFIED, columns, (at, into) => into.set(part.subarray(at, at + into.length)));
+    const [from, out] = [plain.buffer(1, columns), plain.buffer(1, VERIFIED)];
+    plain.row(from, 0).set(x);
+    plain.project({ from }, 1, [{ matrix, out }]);
+    plain.row(out, 0).forEach((value, n) => {
+      if (!Object.is(value, y[first + n])) {
+        throw new Error(
+          `${format.name} ${activations}: row ${first + n} is ${y[first + n]}, the definition gives ${value}`,
+        );
+      }
+    });
+  }
+}
