@@ -46,7 +46,7 @@ export function text({ code, stdout, stderr }: Deno.CommandOutput): Ran {
 }
 
 /** Calls `test` with a directory of its own, which is removed afterwards. */
-export async function inTemporary(test: (directory: string) => Promise<void>): Promise<void> {
+export async function inTemporary(test: (directory: string) => void | Promise<void>): Promise<void> {
   const directory = Deno.makeTempDirSync({ prefix: "rabbit-test-" });
   try {
     await test(directory);
