@@ -137,16 +137,16 @@ export class Machine {
     }
   }
 
-  /** Runs the program in memory. @returns false if it was `exit` */
+  /** Runs the program in memory, which has a command with a barrier at least. @returns false if it was `exit` */
   run(): boolean {
     for (let index = 0;; index++) {
       const at = index * COMMAND_WORDS;
       const c = this.#commands.subarray(at, at + COMMAND_WORDS);
+      // Read before the barrier: when the last thread has come to it, the next program may be written over this one.
+      const last = this.#commands[at + COMMAND_WORDS] === OP.end;
       switch (c[0]) {
         case OP.exit:
           return false;
-        case OP.end:
-          return true;
         case OP.embed:
           this.#embed(c, index);
           break;
@@ -165,6 +165,7 @@ export class Machine {
           break;
       }
       this.#barrier();
+      if (last) return true;
     }
   }
 

@@ -380,6 +380,7 @@ export class Pool implements Operations {
   }
 
   run(): void {
+    if (this.#count === 0) return;
     this.#record(OP.end);
     this.#control.fill(0, CONTROL.words, CONTROL.words + this.#count);
     this.#release();
