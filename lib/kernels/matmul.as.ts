@@ -24,6 +24,24 @@ function halfBytes(kind: i32): usize {
   return kind == Q4 ? 64 : kind == Q8 ? 128 : kind == F32 ? 512 : 256;
 }
 
+// Loads are the dear part: the engine checks the address of each. So activations are loaded four at a time.
+@inline
+function lane0(v: v128): v128 {
+  return v128.shuffle<i32>(v, v, 0, 0, 0, 0);
+}
+@inline
+function lane1(v: v128): v128 {
+  return v128.shuffle<i32>(v, v, 1, 1, 1, 1);
+}
+@inline
+function lane2(v: v128): v128 {
+  return v128.shuffle<i32>(v, v, 2, 2, 2, 2);
+}
+@inline
+function lane3(v: v128): v128 {
+  return v128.shuffle<i32>(v, v, 3, 3, 3, 3);
+}
+
 @inline
 function splat(at: usize): v128 {
   return v128.load32_splat(at);
@@ -108,32 +126,33 @@ function group1(kind: i32, w: usize, scales: usize, x: usize, blocks: i32, y: us
   for (let n = 0; n < blocks; n++) {
     let aLow = f32x4.splat(0), aHigh = f32x4.splat(0), bLow = f32x4.splat(0), bHigh = f32x4.splat(0);
     for (const end = x + 64; x < end; x += 16, w += quadBytes(kind)) {
-      let v = v128.load32_splat(x, 0);
-      let u = v128.load32_splat(x, 64);
+      const lows = v128.load(x), highs = v128.load(x, 64);
+      let v = lane0(lows);
+      let u = lane0(highs);
       let p = pairOf(kind, w, 0, 0, a);
       let q = pairOf(kind, w, 0, 1, a);
       aLow = madd(aLow, lowAt(kind, w, 0, 0, p), v);
       aHigh = madd(aHigh, highAt(kind, w, 0, 0, p), u);
       bLow = madd(bLow, lowAt(kind, w, 0, 1, q), v);
       bHigh = madd(bHigh, highAt(kind, w, 0, 1, q), u);
-      v = v128.load32_splat(x, 4);
-      u = v128.load32_splat(x, 68);
+      v = lane1(lows);
+      u = lane1(highs);
       p = pairOf(kind, w, 1, 0, p);
       q = pairOf(kind, w, 1, 1, q);
       aLow = madd(aLow, lowAt(kind, w, 1, 0, p), v);
       aHigh = madd(aHigh, highAt(kind, w, 1, 0, p), u);
       bLow = madd(bLow, lowAt(kind, w, 1, 1, q), v);
       bHigh = madd(bHigh, highAt(kind, w, 1, 1, q), u);
-      v = v128.load32_splat(x, 8);
-      u = v128.load32_splat(x, 72);
+      v = lane2(lows);
+      u = lane2(highs);
       p = pairOf(kind, w, 2, 0, p);
       q = pairOf(kind, w, 2, 1, q);
       aLow = madd(aLow, lowAt(kind, w, 2, 0, p), v);
       aHigh = madd(aHigh, highAt(kind, w, 2, 0, p), u);
       bLow = madd(bLow, lowAt(kind, w, 2, 1, q), v);
       bHigh = madd(bHigh, highAt(kind, w, 2, 1, q), u);
-      v = v128.load32_splat(x, 12);
-      u = v128.load32_splat(x, 76);
+      v = lane3(lows);
+      u = lane3(highs);
       p = pairOf(kind, w, 3, 0, p);
       q = pairOf(kind, w, 3, 1, q);
       aLow = madd(aLow, lowAt(kind, w, 3, 0, p), v);
@@ -160,50 +179,52 @@ function half4(kind: i32, w: usize, scales: usize, x: usize, xStride: usize, blo
     let aLow = f32x4.splat(0), bLow = f32x4.splat(0), cLow = f32x4.splat(0), dLow = f32x4.splat(0);
     let aHigh = f32x4.splat(0), bHigh = f32x4.splat(0), cHigh = f32x4.splat(0), dHigh = f32x4.splat(0);
     for (const end = x + 64; x < end; x += 16, x1 += 16, x2 += 16, x3 += 16, w += quadBytes(kind)) {
+      const aL = v128.load(x), aH = v128.load(x, 64), bL = v128.load(x1), bH = v128.load(x1, 64);
+      const cL = v128.load(x2), cH = v128.load(x2, 64), dL = v128.load(x3), dH = v128.load(x3, 64);
       let p = pairOf(kind, w, 0, 0, a);
       let low = lowAt(kind, w, 0, 0, p);
       let high = highAt(kind, w, 0, 0, p);
-      aLow = madd(aLow, low, v128.load32_splat(x, 0));
-      aHigh = madd(aHigh, high, v128.load32_splat(x, 64));
-      bLow = madd(bLow, low, v128.load32_splat(x1, 0));
-      bHigh = madd(bHigh, high, v128.load32_splat(x1, 64));
-      cLow = madd(cLow, low, v128.load32_splat(x2, 0));
-      cHigh = madd(cHigh, high, v128.load32_splat(x2, 64));
-      dLow = madd(dLow, low, v128.load32_splat(x3, 0));
-      dHigh = madd(dHigh, high, v128.load32_splat(x3, 64));
+      aLow = madd(aLow, low, lane0(aL));
+      aHigh = madd(aHigh, high, lane0(aH));
+      bLow = madd(bLow, low, lane0(bL));
+      bHigh = madd(bHigh, high, lane0(bH));
+      cLow = madd(cLow, low, lane0(cL));
+      cHigh = madd(cHigh, high, lane0(cH));
+      dLow = madd(dLow, low, lane0(dL));
+      dHigh = madd(dHigh, high, lane0(dH));
       p = pairOf(kind, w, 1, 0, p);
       low = lowAt(kind, w, 1, 0, p);
       high = highAt(kind, w, 1, 0, p);
-      aLow = madd(aLow, low, v128.load32_splat(x, 4));
-      aHigh = madd(aHigh, high, v128.load32_splat(x, 68));
-      bLow = madd(bLow, low, v128.load32_splat(x1, 4));
-      bHigh = madd(bHigh, high, v128.load32_splat(x1, 68));
-      cLow = madd(cLow, low, v128.load32_splat(x2, 4));
-      cHigh = madd(cHigh, high, v128.load32_splat(x2, 68));
-      dLow = madd(dLow, low, v128.load32_splat(x3, 4));
-      dHigh = madd(dHigh, high, v128.load32_splat(x3, 68));
+      aLow = madd(aLow, low, lane1(aL));
+      aHigh = madd(aHigh, high, lane1(aH));
+      bLow = madd(bLow, low, lane1(bL));
+      bHigh = madd(bHigh, high, lane1(bH));
+      cLow = madd(cLow, low, lane1(cL));
+      cHigh = madd(cHigh, high, lane1(cH));
+      dLow = madd(dLow, low, lane1(dL));
+      dHigh = madd(dHigh, high, lane1(dH));
       p = pairOf(kind, w, 2, 0, p);
       low = lowAt(kind, w, 2, 0, p);
       high = highAt(kind, w, 2, 0, p);
-      aLow = madd(aLow, low, v128.load32_splat(x, 8));
-      aHigh = madd(aHigh, high, v128.load32_splat(x, 72));
-      bLow = madd(bLow, low, v128.load32_splat(x1, 8));
-      bHigh = madd(bHigh, high, v128.load32_splat(x1, 72));
-      cLow = madd(cLow, low, v128.load32_splat(x2, 8));
-      cHigh = madd(cHigh, high, v128.load32_splat(x2, 72));
-      dLow = madd(dLow, low, v128.load32_splat(x3, 8));
-      dHigh = madd(dHigh, high, v128.load32_splat(x3, 72));
+      aLow = madd(aLow, low, lane2(aL));
+      aHigh = madd(aHigh, high, lane2(aH));
+      bLow = madd(bLow, low, lane2(bL));
+      bHigh = madd(bHigh, high, lane2(bH));
+      cLow = madd(cLow, low, lane2(cL));
+      cHigh = madd(cHigh, high, lane2(cH));
+      dLow = madd(dLow, low, lane2(dL));
+      dHigh = madd(dHigh, high, lane2(dH));
       p = pairOf(kind, w, 3, 0, p);
       low = lowAt(kind, w, 3, 0, p);
       high = highAt(kind, w, 3, 0, p);
-      aLow = madd(aLow, low, v128.load32_splat(x, 12));
-      aHigh = madd(aHigh, high, v128.load32_splat(x, 76));
-      bLow = madd(bLow, low, v128.load32_splat(x1, 12));
-      bHigh = madd(bHigh, high, v128.load32_splat(x1, 76));
-      cLow = madd(cLow, low, v128.load32_splat(x2, 12));
-      cHigh = madd(cHigh, high, v128.load32_splat(x2, 76));
-      dLow = madd(dLow, low, v128.load32_splat(x3, 12));
-      dHigh = madd(dHigh, high, v128.load32_splat(x3, 76));
+      aLow = madd(aLow, low, lane3(aL));
+      aHigh = madd(aHigh, high, lane3(aH));
+      bLow = madd(bLow, low, lane3(bL));
+      bHigh = madd(bHigh, high, lane3(bH));
+      cLow = madd(cLow, low, lane3(cL));
+      cHigh = madd(cHigh, high, lane3(cH));
+      dLow = madd(dLow, low, lane3(dL));
+      dHigh = madd(dHigh, high, lane3(dH));
     }
     a = finish(kind, a, aLow, aHigh, scales);
     b = finish(kind, b, bLow, bHigh, scales);
@@ -357,28 +378,29 @@ function q4i8group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): v
   for (let n = 0; n < blocks; n++) {
     const p0 = v128.load(w), p1 = v128.load(w, 16), p2 = v128.load(w, 32), p3 = v128.load(w, 48);
     const q0 = v128.load(w, 64), q1 = v128.load(w, 80), q2 = v128.load(w, 96), q3 = v128.load(w, 112);
-    let v = splat(x);
+    const lows = v128.load(x), highs = v128.load(x, 16);
+    let v = lane0(lows);
     let t = dot8(v, v128.and(p0, mask));
     let u = dot8(v, v128.and(q0, mask));
-    v = splat(x + 4);
+    v = lane1(lows);
     t = i16x8.add(t, dot8(v, v128.and(p1, mask)));
     u = i16x8.add(u, dot8(v, v128.and(q1, mask)));
-    v = splat(x + 8);
+    v = lane2(lows);
     t = i16x8.add(t, dot8(v, v128.and(p2, mask)));
     u = i16x8.add(u, dot8(v, v128.and(q2, mask)));
-    v = splat(x + 12);
+    v = lane3(lows);
     t = i16x8.add(t, dot8(v, v128.and(p3, mask)));
     u = i16x8.add(u, dot8(v, v128.and(q3, mask)));
-    v = splat(x + 16);
+    v = lane0(highs);
     t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p0, 4), mask)));
     u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q0, 4), mask)));
-    v = splat(x + 20);
+    v = lane1(highs);
     t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p1, 4), mask)));
     u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q1, 4), mask)));
-    v = splat(x + 24);
+    v = lane2(highs);
     t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p2, 4), mask)));
     u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q2, 4), mask)));
-    v = splat(x + 28);
+    v = lane3(highs);
     t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p3, 4), mask)));
     u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q3, 4), mask)));
     const bias = splat(sums);
@@ -397,14 +419,15 @@ function q4i8group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): v
 /** The integer dots of a block of 4 rows, unpacked, with one token. */
 @inline
 function q4i8block(x: usize, q0: v128, q1: v128, q2: v128, q3: v128, q4: v128, q5: v128, q6: v128, q7: v128): v128 {
-  let t = dot8(splat(x), q0);
-  t = i16x8.add(t, dot8(splat(x + 4), q1));
-  t = i16x8.add(t, dot8(splat(x + 8), q2));
-  t = i16x8.add(t, dot8(splat(x + 12), q3));
-  t = i16x8.add(t, dot8(splat(x + 16), q4));
-  t = i16x8.add(t, dot8(splat(x + 20), q5));
-  t = i16x8.add(t, dot8(splat(x + 24), q6));
-  t = i16x8.add(t, dot8(splat(x + 28), q7));
+  const lows = v128.load(x), highs = v128.load(x, 16);
+  let t = dot8(lane0(lows), q0);
+  t = i16x8.add(t, dot8(lane1(lows), q1));
+  t = i16x8.add(t, dot8(lane2(lows), q2));
+  t = i16x8.add(t, dot8(lane3(lows), q3));
+  t = i16x8.add(t, dot8(lane0(highs), q4));
+  t = i16x8.add(t, dot8(lane1(highs), q5));
+  t = i16x8.add(t, dot8(lane2(highs), q6));
+  t = i16x8.add(t, dot8(lane3(highs), q7));
   return widen(t);
 }
 
@@ -530,9 +553,19 @@ export function i16_q4(
   }
 }
 
+/** Adds the products of a pair of columns of 4 rows (two times four int16) with the token's pair. */
 @inline
-function pairs8(sum: v128, w: usize, x: usize): v128 {
-  return i32x4.add(sum, i32x4.dot_i16x8_s(v128.load_ext<i8>(w), splat(x)));
+function pair(sum: v128, q: v128, x: v128): v128 {
+  return i32x4.add(sum, i32x4.dot_i16x8_s(q, x));
+}
+
+@inline
+function low8(p: v128): v128 {
+  return i16x8.extend_low_i8x16_s(p);
+}
+@inline
+function high8(p: v128): v128 {
+  return i16x8.extend_high_i8x16_s(p);
 }
 
 @inline
@@ -541,25 +574,25 @@ function q8i16group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): 
   let xs = x + (<usize> blocks << 6);
   for (let n = 0; n < blocks; n++) {
     let t = i32x4.splat(0), u = i32x4.splat(0);
-    for (let j: usize = 0; j < 16; j += 4) {
-      const p = w + (j << 3), q = x + (j << 2);
-      t = pairs8(pairs8(pairs8(pairs8(t, p, q), p + 8, q + 4), p + 16, q + 8), p + 24, q + 12);
-      u = pairs8(pairs8(pairs8(pairs8(u, p + 128, q), p + 136, q + 4), p + 144, q + 8), p + 152, q + 12);
+    for (const end = x + 64; x < end; x += 16, w += 32) {
+      const v = v128.load(x), p = v128.load(w), p2 = v128.load(w, 16), q = v128.load(w, 128), q2 = v128.load(w, 144);
+      let z = lane0(v);
+      t = pair(t, low8(p), z), u = pair(u, low8(q), z);
+      z = lane1(v);
+      t = pair(t, high8(p), z), u = pair(u, high8(q), z);
+      z = lane2(v);
+      t = pair(t, low8(p2), z), u = pair(u, low8(q2), z);
+      z = lane3(v);
+      t = pair(t, high8(p2), z), u = pair(u, high8(q2), z);
     }
     a = scaled(a, t, xs, scales);
     b = scaled(b, u, xs, scales + 16);
-    w += 256;
+    w += 128;
     scales += 32;
-    x += 64;
     xs += 4;
   }
   v128.store(y, a);
   v128.store(y, b, 16);
-}
-
-@inline
-function pair4(sum: v128, q: v128, x: usize): v128 {
-  return i32x4.add(sum, i32x4.dot_i16x8_s(q, splat(x)));
 }
 
 @inline
@@ -569,20 +602,24 @@ function q8i16half4(w: usize, scales: usize, x: usize, xStride: usize, blocks: i
   const stride2 = xStride << 1, stride3 = stride2 + xStride;
   for (let n = 0; n < blocks; n++) {
     let t = i32x4.splat(0), u = i32x4.splat(0), v = i32x4.splat(0), z = i32x4.splat(0);
-    for (let j: usize = 0; j < 16; j += 2) {
-      const q = v128.load_ext<i8>(w + (j << 3)), r = v128.load_ext<i8>(w + (j << 3), 8), at = x + (j << 2);
-      t = pair4(pair4(t, q, at), r, at + 4);
-      u = pair4(pair4(u, q, at + xStride), r, at + xStride + 4);
-      v = pair4(pair4(v, q, at + stride2), r, at + stride2 + 4);
-      z = pair4(pair4(z, q, at + stride3), r, at + stride3 + 4);
+    for (const end = x + 64; x < end; x += 16, w += 32) {
+      const p = v128.load(w), q = v128.load(w, 16);
+      const xa = v128.load(x), xb = v128.load(x + xStride), xc = v128.load(x + stride2), xd = v128.load(x + stride3);
+      let m = low8(p);
+      t = pair(t, m, lane0(xa)), u = pair(u, m, lane0(xb)), v = pair(v, m, lane0(xc)), z = pair(z, m, lane0(xd));
+      m = high8(p);
+      t = pair(t, m, lane1(xa)), u = pair(u, m, lane1(xb)), v = pair(v, m, lane1(xc)), z = pair(z, m, lane1(xd));
+      m = low8(q);
+      t = pair(t, m, lane2(xa)), u = pair(u, m, lane2(xb)), v = pair(v, m, lane2(xc)), z = pair(z, m, lane2(xd));
+      m = high8(q);
+      t = pair(t, m, lane3(xa)), u = pair(u, m, lane3(xb)), v = pair(v, m, lane3(xc)), z = pair(z, m, lane3(xd));
     }
     a = scaled(a, t, xs, scales);
     b = scaled(b, u, xs + xStride, scales);
     c = scaled(c, v, xs + stride2, scales);
     d = scaled(d, z, xs + stride3, scales);
-    w += 256;
+    w += 128;
     scales += 32;
-    x += 64;
     xs += 4;
   }
   v128.store(y, a);

@@ -1,0 +1,22 @@
+/**
+ * The git revision of the program. `deno task compile` puts a module with the revision of that moment in this one's
+ * place (bench/compile.ts), so that the executable needs neither git nor the repository.
+ *
+ * @module
+ */
+
+/** The revision, `-dirty` behind it where tracked files were changed; undefined where git does not tell. */
+export function revision(): string | undefined {
+  const root = new URL("../..", import.meta.url).pathname;
+  try {
+    const { success, stdout } = new Deno.Command("git", {
+      // This repository and no other that the source may lie in.
+      args: ["--git-dir", `${root}.git`, "--work-tree", root, "describe", "--always", "--dirty", "--exclude=*"],
+      env: { GIT_OPTIONAL_LOCKS: "0" },
+      stderr: "null",
+    }).outputSync();
+    return success ? new TextDecoder().decode(stdout).trim() : undefined;
+  } catch {
+    return undefined;
+  }
+}
