@@ -15,6 +15,7 @@ import { ClosedPipe, Interrupted, Output, writeLine } from "./lib/cli/output.ts"
 import { quantizeCommand } from "./lib/cli/quantize.ts";
 import { NotSound, verifyCommand } from "./lib/cli/verify.ts";
 import { CheckpointError, SystemError, UsageError } from "./lib/errors.ts";
+import { revision } from "rabbit/revision";
 import config from "./deno.json" with { type: "json" };
 
 const COMMANDS = [
@@ -34,7 +35,8 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
     return word === undefined ? 2 : 0;
   }
   if (word === "--version") {
-    writeLine(`rabbit ${config.version}`);
+    const built = revision();
+    writeLine(`rabbit ${config.version}${built === undefined ? "" : ` (${built})`}`);
     return 0;
   }
   const command = COMMANDS.find(({ name }) => name === word);

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { revision } from "../lib/cli/revision.ts";
 import config from "../deno.json" with { type: "json" };
 
 /** What the program may do. No network, no subprocess, no other variable of the environment. */
@@ -12,6 +13,9 @@ const PERMISSIONS = ["--allow-read", "--allow-write", "--allow-env=RABBIT_DEBUG,
 
 /** Modules that are started by name only, where they exist. */
 const WORKERS = ["lib/chunk_worker.ts", "lib/kernels/worker.ts"];
+
+/** The module of the git revision, which is known when the program is compiled. */
+const REVISION = "rabbit/revision";
 
 /** Imports of the build and the tests. `deno compile` embeds what the configuration names, 100 MB in their case. */
 const BUILD_ONLY = ["assemblyscript/asc", "@std/assert"];
@@ -22,6 +26,11 @@ const temporary = `${root}.compile`;
 Deno.mkdirSync(temporary, { recursive: true });
 try {
   const imports = Object.fromEntries(Object.entries(config.imports).filter(([name]) => !BUILD_ONLY.includes(name)));
+  imports[REVISION] = "./revision.ts";
+  Deno.writeTextFileSync(
+    `${temporary}/revision.ts`,
+    `/** See lib/cli/revision.ts. */\nexport const revision = (): string | undefined => ${JSON.stringify(revision())};\n`,
+  );
   Deno.writeTextFileSync(`${temporary}/deno.json`, JSON.stringify({ imports }));
   Deno.copyFileSync(`${root}/deno.lock`, `${temporary}/deno.lock`);
   const output = Deno.args.some((arg) => /^(--output|-o)\b/.test(arg)) ? [] : ["--output", "rabbit"];

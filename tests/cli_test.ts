@@ -132,7 +132,11 @@ Deno.test("--help lists the commands, --version prints the version", async () =>
     sound(help);
     for (const name of COMMANDS) assertMatch(help.out, new RegExp(`^  ${name} `, "m"));
   }
-  assertEquals(await rabbit(".", ["--version"]), { code: 0, out: `rabbit ${config.version}\n`, err: "" });
+  const version = await rabbit(".", ["--version"]);
+  assertEquals({ ...version, out: "" }, { code: 0, out: "", err: "" });
+  // The git revision where there is one.
+  assertMatch(version.out, /^rabbit \d+\.\d+\.\d+( \([0-9a-f]{7,}(-dirty)?\))?\n$/);
+  assertStringIncludes(version.out, `rabbit ${config.version}`);
   assertEquals((await rabbit(".", [])).code, 2);
 });
 
