@@ -66,6 +66,18 @@ export function half(bits: number): number {
   return (bits & 0x8000 ? -1 : 1) * significand * 2 ** (Math.max(exponent, 1) - 25);
 }
 
+/** The level of weight `n` of a block, from the description of the format. */
+export function levelOf(bits: number, block: Uint8Array, n: number): number {
+  const field = bits === 8 ? block[2 + n] : Math.floor(block[2 + Math.floor(n / 2)] / (n % 2 ? 16 : 1)) % 16;
+  return field < 2 ** (bits - 1) ? field : field - 2 ** bits;
+}
+
+/** The 32 values of a block: level * scale. */
+export function valuesOf(bits: number, block: Uint8Array): number[] {
+  const scale = half(block[0] + 256 * block[1]);
+  return Array.from({ length: 32 }, (_, n) => levelOf(bits, block, n) * scale);
+}
+
 /** The bytes of values in a float format, or undefined when one of them is not exact in it. */
 export function exactBytes(dtype: string, values: Float32Array<ArrayBuffer>): Uint8Array<ArrayBuffer> | undefined {
   switch (dtype) {
