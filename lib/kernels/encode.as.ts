@@ -84,8 +84,7 @@ function singleToHalf(x: f32): u32 {
  * the answer. F32 and F64 come arbitrarily close to ties: they are divided and rounded as the definition says.
  */
 @inline
-function levels4(kind: i32, at: usize, n: i32, factor: v128): v128 {
-  const w = load4(kind, at, n);
+function levels4(kind: i32, w: v128, factor: v128): v128 {
   if (kind <= F16) {
     return i32x4.sub(f32x4.add(f32x4.mul(w, factor), f32x4.splat(MAGIC)), i32x4.splat(0x4b400000));
   }
@@ -96,13 +95,19 @@ function levels4(kind: i32, at: usize, n: i32, factor: v128): v128 {
   return i32x4.trunc_sat_f32x4_s(f32x4.add(whole, v128.and(up, one)));
 }
 
-/** Sixteen levels of a block as bytes, saturated to -128..127. */
+/** Eight levels, from weight 8n on, as 16-bit integers. */
 @inline
-function levels16(kind: i32, at: usize, half: i32, factor: v128): v128 {
-  const n = half << 2;
-  return i8x16.narrow_i16x8_s(
-    i16x8.narrow_i32x4_s(levels4(kind, at, n, factor), levels4(kind, at, n + 1, factor)),
-    i16x8.narrow_i32x4_s(levels4(kind, at, n + 2, factor), levels4(kind, at, n + 3, factor)),
+function levels8(kind: i32, at: usize, n: i32, factor: v128): v128 {
+  if (kind == BF16) {
+    const zero = i32x4.splat(0), p = v128.load(at + (<usize> n << 4));
+    return i16x8.narrow_i32x4_s(
+      levels4(kind, v128.shuffle<i16>(zero, p, 0, 8, 1, 9, 2, 10, 3, 11), factor),
+      levels4(kind, v128.shuffle<i16>(zero, p, 4, 12, 5, 13, 6, 14, 7, 15), factor),
+    );
+  }
+  return i16x8.narrow_i32x4_s(
+    levels4(kind, load4(kind, at, 2 * n), factor),
+    levels4(kind, load4(kind, at, 2 * n + 1), factor),
   );
 }
 
@@ -113,31 +118,85 @@ function nibbles(levels: v128): v128 {
   return v128.or(v128.and(q, i16x8.splat(15)), v128.and(i16x8.shr_u(q, 4), i16x8.splat(0xf0)));
 }
 
+/** The levels of a block, whose scale is stored already, as its payload. `factor`: what levels4 multiplies or divides by. */
+@inline
+function payload(kind: i32, bits: i32, src: usize, dst: usize, factor: v128): void {
+  const low = i8x16.narrow_i16x8_s(levels8(kind, src, 0, factor), levels8(kind, src, 1, factor));
+  const high = i8x16.narrow_i16x8_s(levels8(kind, src, 2, factor), levels8(kind, src, 3, factor));
+  if (bits == 4) {
+    v128.store(dst, i8x16.narrow_i16x8_u(nibbles(low), nibbles(high)), 2);
+  } else {
+    v128.store(dst, low, 2);
+    v128.store(dst, high, 18);
+  }
+}
+
+/** What levels4 multiplies by (BF16 and F16) or divides by, for four scales; of a scale of zero it makes levels of zero. */
+@inline
+function factors(kind: i32, scales: v128): v128 {
+  const empty = f32x4.eq(scales, f32x4.splat(0));
+  if (kind <= F16) {
+    const inverse = f32x4.mul(f32x4.div(f32x4.splat(1), scales), f32x4.splat(1.000000476837158203125));
+    return v128.andnot(inverse, empty);
+  }
+  return v128.bitselect(f32x4.splat(Infinity), scales, empty);
+}
+
+/** One block. @returns whether the format can hold it */
+@inline
+function encode1(kind: i32, bits: i32, src: usize, dst: usize): bool {
+  const m = peak(kind, src);
+  // False for NaN as well.
+  if (!(m < Infinity)) return false;
+  const scale = singleToHalf(m / (bits == 4 ? <f32> 7 : <f32> 127));
+  if (scale == 0x7c00) return false;
+  store<u16>(dst, <u16> scale);
+  payload(kind, bits, src, dst, factors(kind, f32x4.splat(halfToSingle(scale))));
+  return true;
+}
+
+/** Four positive finite binary32, below 65520, as the nearest binary16, ties to even: singleToHalf, four at a time. */
+@inline
+function singlesToHalves(x: v128): v128 {
+  const odd = v128.and(i32x4.shr_u(x, 13), i32x4.splat(1));
+  const normal = i32x4.shr_u(i32x4.add(i32x4.add(x, odd), i32x4.splat(0xfff - 0x38000000)), 13);
+  const small = i32x4.sub(f32x4.add(x, f32x4.splat(0.5)), i32x4.splat(0x3f000000));
+  return v128.bitselect(small, normal, f32x4.lt(x, f32x4.splat(0.00006103515625)));
+}
+
+/** Four blocks. @returns whether the format can hold them; nothing is written if it can't */
+@inline
+function encode4(kind: i32, bits: i32, src: usize, step: usize, dst: usize, size: usize): bool {
+  let m = f32x4.splat(peak(kind, src));
+  m = f32x4.replace_lane(m, 1, peak(kind, src + step));
+  m = f32x4.replace_lane(m, 2, peak(kind, src + 2 * step));
+  m = f32x4.replace_lane(m, 3, peak(kind, src + 3 * step));
+  const quotients = f32x4.div(m, f32x4.splat(bits == 4 ? 7 : 127));
+  // Also false for NaN, and for an infinity.
+  if (!i32x4.all_true(f32x4.lt(quotients, f32x4.splat(65520)))) return false;
+  const scales = singlesToHalves(quotients);
+  const f = factors(kind, f32x4.mul(i32x4.shl(scales, 13), f32x4.splat(5192296858534827628530496329220096.0)));
+  store<u16>(dst, <u16> i32x4.extract_lane(scales, 0));
+  payload(kind, bits, src, dst, v128.shuffle<i32>(f, f, 0, 0, 0, 0));
+  store<u16>(dst + size, <u16> i32x4.extract_lane(scales, 1));
+  payload(kind, bits, src + step, dst + size, v128.shuffle<i32>(f, f, 1, 1, 1, 1));
+  store<u16>(dst + 2 * size, <u16> i32x4.extract_lane(scales, 2));
+  payload(kind, bits, src + 2 * step, dst + 2 * size, v128.shuffle<i32>(f, f, 2, 2, 2, 2));
+  store<u16>(dst + 3 * size, <u16> i32x4.extract_lane(scales, 3));
+  payload(kind, bits, src + 3 * step, dst + 3 * size, v128.shuffle<i32>(f, f, 3, 3, 3, 3));
+  return true;
+}
+
 @inline
 function encode(kind: i32, bits: i32, src: usize, dst: usize, blocks: i32): i32 {
   const step: usize = kind == F64 ? 256 : kind == F32 ? 128 : 64;
   const size: usize = bits == 4 ? 18 : 34;
-  const top: f32 = bits == 4 ? 7 : 127;
-  for (let b = 0; b < blocks; b++, src += step, dst += size) {
-    const m = peak(kind, src);
-    // False for NaN as well.
-    if (!(m < Infinity)) return b;
-    const scale = singleToHalf(m / top);
-    if (scale == 0x7c00) return b;
-    store<u16>(dst, <u16> scale);
-    if (scale == 0) {
-      memory.fill(dst + 2, 0, size - 2);
-      continue;
-    }
-    const s = halfToSingle(scale);
-    const factor = f32x4.splat(kind <= F16 ? (<f32> 1 / s) * <f32> 1.000000476837158203125 : s);
-    const low = levels16(kind, src, 0, factor), high = levels16(kind, src, 1, factor);
-    if (bits == 4) {
-      v128.store(dst, i8x16.narrow_i16x8_u(nibbles(low), nibbles(high)), 2);
-    } else {
-      v128.store(dst, low, 2);
-      v128.store(dst, high, 18);
-    }
+  let b = 0;
+  for (; b + 4 <= blocks; b += 4, src += 4 * step, dst += 4 * size) {
+    if (!encode4(kind, bits, src, step, dst, size)) break;
+  }
+  for (; b < blocks; b++, src += step, dst += size) {
+    if (!encode1(kind, bits, src, dst)) return b;
   }
   return DONE;
 }
