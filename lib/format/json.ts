@@ -5,6 +5,8 @@
  * @module
  */
 
+import { quote } from "../errors.ts";
+
 /** A number that is not an integer of 0 to 2^53-1 written in plain digits: kept as its text, for the message. */
 export class OddNumber {
   constructor(readonly text: string) {}
@@ -46,7 +48,7 @@ export function parseJson(text: string): Json {
   }
 
   function fail(wanted: string): never {
-    const found = at < text.length ? JSON.stringify(text.slice(at, at + 12)) : "the end";
+    const found = at < text.length ? quote(text.slice(at, at + 12)) : "the end";
     throw new JsonError(`expected ${wanted}, found ${found}`, at);
   }
 
@@ -105,7 +107,7 @@ export function parseJson(text: string): Json {
         list("}", depth, () => {
           const start = at;
           const key = string("a key");
-          if (object.has(key)) throw new JsonError(`duplicate key ${JSON.stringify(key)}`, start);
+          if (object.has(key)) throw new JsonError(`duplicate key ${quote(key)}`, start);
           space();
           if (text[at] !== ":") fail('":"');
           at++;
