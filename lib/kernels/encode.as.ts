@@ -36,27 +36,53 @@ function load4(kind: i32, at: usize, n: i32): v128 {
   return v128.shuffle<i64>(low, high, 0, 2);
 }
 
-/** The largest magnitude of a block; NaN or an infinity if a weight is one. */
+/** The largest magnitudes of weights n, n + 8, n + 16 and n + 24 of a block of 16-bit floats, as bits, for n in 0..7. */
 @inline
-function peak(kind: i32, at: usize): f32 {
-  // Magnitudes compare as integers, and a NaN is larger than infinity, so one comparison finds both.
-  if (kind <= F16) {
-    const mask = i16x8.splat(0x7fff);
-    let m = v128.and(v128.load(at), mask);
-    m = i16x8.max_s(m, v128.and(v128.load(at, 16), mask));
-    m = i16x8.max_s(m, v128.and(v128.load(at, 32), mask));
-    m = i16x8.max_s(m, v128.and(v128.load(at, 48), mask));
-    m = i16x8.max_s(m, v128.shuffle<i64>(m, m, 1, 0));
-    m = i16x8.max_s(m, v128.shuffle<i32>(m, m, 1, 0, 3, 2));
-    const bits = max(i16x8.extract_lane_s(m, 0), i16x8.extract_lane_s(m, 1));
-    if (kind == BF16) return reinterpret<f32>(<u32> bits << 16);
-    return bits >= 0x7c00 ? f32.NaN : halfToSingle(<u32> bits);
-  }
+function peaks16(at: usize): v128 {
+  const mask = i16x8.splat(0x7fff);
+  const low = i16x8.max_s(v128.and(v128.load(at), mask), v128.and(v128.load(at, 16), mask));
+  return i16x8.max_s(low, i16x8.max_s(v128.and(v128.load(at, 32), mask), v128.and(v128.load(at, 48), mask)));
+}
+
+/** The larger lanes of a's and b's halves, by turns: 8 candidates of a and of b become 4 of each. */
+@inline
+function foldWords(a: v128, b: v128): v128 {
+  return i16x8.max_s(
+    v128.shuffle<i16>(a, b, 0, 8, 1, 9, 2, 10, 3, 11),
+    v128.shuffle<i16>(a, b, 4, 12, 5, 13, 6, 14, 7, 15),
+  );
+}
+
+/** The largest magnitude of a block of F32 or F64, as the bits of a binary32, in every lane. */
+@inline
+function peak32(kind: i32, at: usize): v128 {
   const mask = i32x4.splat(0x7fffffff);
   let m = v128.and(load4(kind, at, 0), mask);
   for (let n = 1; n < 8; n++) m = i32x4.max_s(m, v128.and(load4(kind, at, n), mask));
   m = i32x4.max_s(m, v128.shuffle<i64>(m, m, 1, 0));
-  return reinterpret<f32>(max(i32x4.extract_lane(m, 0), i32x4.extract_lane(m, 1)));
+  return i32x4.max_s(m, v128.shuffle<i32>(m, m, 1, 0, 3, 2));
+}
+
+/**
+ * The largest magnitudes of four blocks, `step` bytes apart; NaN or an infinity if a weight is one. Magnitudes compare
+ * as integers, and a NaN is larger than infinity, so one comparison finds both.
+ */
+@inline
+function peaks(kind: i32, at: usize, step: usize): v128 {
+  if (kind > F16) {
+    const ab = v128.shuffle<i32>(peak32(kind, at), peak32(kind, at + step), 0, 4, 1, 5);
+    const cd = v128.shuffle<i32>(peak32(kind, at + 2 * step), peak32(kind, at + 3 * step), 0, 4, 1, 5);
+    return v128.shuffle<i64>(ab, cd, 0, 2);
+  }
+  const ab = foldWords(peaks16(at), peaks16(at + step));
+  const cd = foldWords(peaks16(at + 2 * step), peaks16(at + 3 * step));
+  const m = i16x8.max_s(v128.shuffle<i32>(ab, cd, 0, 4, 1, 5), v128.shuffle<i32>(ab, cd, 2, 6, 3, 7));
+  const words = i16x8.max_s(m, v128.shuffle<i64>(m, m, 1, 0));
+  const zero = i32x4.splat(0);
+  if (kind == BF16) return v128.shuffle<i16>(zero, words, 0, 8, 1, 9, 2, 10, 3, 11);
+  const bits = i32x4.extend_low_i16x8_u(words);
+  const finite = f32x4.mul(i32x4.shl(bits, 13), f32x4.splat(5192296858534827628530496329220096.0));
+  return v128.bitselect(f32x4.splat(Infinity), finite, i32x4.ge_s(bits, i32x4.splat(0x7c00)));
 }
 
 /** A positive finite binary16 as binary32. */
@@ -145,7 +171,7 @@ function factors(kind: i32, scales: v128): v128 {
 /** One block. @returns whether the format can hold it */
 @inline
 function encode1(kind: i32, bits: i32, src: usize, dst: usize): bool {
-  const m = peak(kind, src);
+  const m = f32x4.extract_lane(peaks(kind, src, 0), 0);
   // False for NaN as well.
   if (!(m < Infinity)) return false;
   const scale = singleToHalf(m / (bits == 4 ? <f32> 7 : <f32> 127));
@@ -167,10 +193,7 @@ function singlesToHalves(x: v128): v128 {
 /** Four blocks. @returns whether the format can hold them; nothing is written if it can't */
 @inline
 function encode4(kind: i32, bits: i32, src: usize, step: usize, dst: usize, size: usize): bool {
-  let m = f32x4.splat(peak(kind, src));
-  m = f32x4.replace_lane(m, 1, peak(kind, src + step));
-  m = f32x4.replace_lane(m, 2, peak(kind, src + 2 * step));
-  m = f32x4.replace_lane(m, 3, peak(kind, src + 3 * step));
+  const m = peaks(kind, src, step);
   const quotients = f32x4.div(m, f32x4.splat(bits == 4 ? 7 : 127));
   // Also false for NaN, and for an infinity.
   if (!i32x4.all_true(f32x4.lt(quotients, f32x4.splat(65520)))) return false;
