@@ -1,0 +1,487 @@
+import { assert, assertEquals, assertInstanceOf, assertThrows } from "@std/assert";
+import { CheckpointError, SystemError, UsageError } from "../lib/errors.ts";
+import {
+  checkOutput,
+  exists,
+  nameOf,
+  NewFiles,
+  openCheckpoint,
+  openFile,
+  readAt,
+  readText,
+  sameFile,
+  TensorReader,
+} from "../lib/format/checkpoint.ts";
+import { inTemporary, tree } from "./program.ts";
+import { concat, DECLARED, type Entry, f32, safetensors, utf8, write, writeShards } from "./testing.ts";
+
+const A = f32("a", [2, 32], (n) => n);
+const B = f32("b", [3], (n) => -n);
+const C: Entry = { name: "c", dtype: "U8", shape: [2], bytes: Uint8Array.from([7, 9]) };
+
+const ONE = "model-00001-of-00002.safetensors";
+const TWO = "model-00002-of-00002.safetensors";
+const MODEL = "model.safetensors";
+const INDEX = "model.safetensors.index.json";
+
+function index(weight_map: Record<string, unknown>): string {
+  return JSON.stringify({ metadata: {}, weight_map });
+}
+
+function refused(path: string, message: string): void {
+  const error = assertThrows(() => openCheckpoint(path), CheckpointError);
+  assertEquals(error.message, message);
+}
+
+/** Names, files and offsets of an opened checkpoint. */
+function layout(path: string): [string, number, number][] {
+  return openCheckpoint(path).tensors.map(({ name, file, offset }) => [name, file, offset]);
+}
+
+Deno.test("openCheckpoint reads a file of any name, and a directory's model.safetensors", () =>
+  inTemporary((directory) => {
+    const bytes = safetensors([A, B, C]);
+    write(directory, { "weights.bin": bytes, [MODEL]: bytes });
+    const dataStart = bytes.length - 256 - 12 - 2;
+    const tensors = [
+      { name: "a", dtype: "F32", shape: [2, 32], bytes: 256, file: 0, offset: dataStart },
+      { name: "b", dtype: "F32", shape: [3], bytes: 12, file: 0, offset: dataStart + 256 },
+      { name: "c", dtype: "U8", shape: [2], bytes: 2, file: 0, offset: dataStart + 268 },
+    ];
+    for (const [path, file] of [[`${directory}/weights.bin`, "weights.bin"], [directory, MODEL]]) {
+      const checkpoint = openCheckpoint(path);
+      assertEquals(checkpoint, {
+        path,
+        directory,
+        files: [{ path: `${directory}/${file}`, bytes: bytes.length, dataStart }],
+        tensors,
+        width: undefined,
+      });
+      assertEquals(nameOf(checkpoint), `${directory}/${file}`);
+    }
+  }));
+
+Deno.test("openCheckpoint says which width a file declares", () =>
+  inTemporary((directory) => {
+    for (const bits of [4, 8] as const) {
+      write(directory, { [MODEL]: safetensors([C], DECLARED[bits]) });
+      assertEquals(openCheckpoint(directory).width?.bits, bits);
+    }
+  }));
+
+Deno.test("openCheckpoint reads shards in the order of their names, tensors in the order of their data", () =>
+  inTemporary((directory) => {
+    writeShards(directory, { [TWO]: [C, A], [ONE]: [B] });
+    const checkpoint = openCheckpoint(directory);
+    assertEquals(checkpoint.files.map(({ path }) => path), [`${directory}/${ONE}`, `${directory}/${TWO}`]);
+    assertEquals(checkpoint.tensors.map(({ name, file }) => [name, file]), [["b", 0], ["c", 1], ["a", 1]]);
+    assertEquals(nameOf(checkpoint), directory);
+  }));
+
+Deno.test("openCheckpoint: the index wins over model.safetensors and over files that it does not name", () =>
+  inTemporary((directory) => {
+    write(directory, { [MODEL]: safetensors([C]), "consolidated.safetensors": "no checkpoint at all" });
+    writeShards(directory, { [ONE]: [A], [TWO]: [B] });
+    assertEquals(layout(directory).map(([name, file]) => [name, file]), [["a", 0], ["b", 1]]);
+  }));
+
+Deno.test("openCheckpoint follows links in the directory, as caches of downloads are made of them", () =>
+  inTemporary((directory) => {
+    write(`${directory}/blobs`, { x: safetensors([A]), y: safetensors([B]) });
+    write(`${directory}/snapshot`, { [INDEX]: index({ a: ONE, b: TWO }) });
+    Deno.symlinkSync("../blobs/x", `${directory}/snapshot/${ONE}`);
+    Deno.symlinkSync("../blobs/y", `${directory}/snapshot/${TWO}`);
+    Deno.symlinkSync("snapshot", `${directory}/link`);
+    assertEquals(layout(`${directory}/link`), layout(`${directory}/snapshot`));
+    assertEquals(layout(`${directory}/link`).length, 2);
+  }));
+
+Deno.test("openCheckpoint refuses a directory without a checkpoint, and what is no file", () =>
+  inTemporary((directory) => {
+    refused(
+      directory,
+      `${directory}: no ${MODEL} and no ${INDEX} in this directory; is it a checkpoint?`,
+    );
+    Deno.mkdirSync(`${directory}/${MODEL}`);
+    refused(directory, `${directory}/${MODEL}: not a regular file`);
+    const error = assertThrows(() => openCheckpoint(`${directory}/none`), SystemError);
+    assertEquals(error.message, `cannot open ${directory}/none: no such file or directory`);
+  }));
+
+Deno.test("openCheckpoint refuses the usual broken files: empty, cut in the header or in the data, longer", () =>
+  inTemporary((directory) => {
+    const path = `${directory}/m`;
+    const whole = safetensors([A]);
+    const header = whole.length - 8 - 256;
+    const cases: [Uint8Array, string][] = [
+      [new Uint8Array(0), "not a safetensors file: 0 bytes, too short for a header"],
+      [whole.subarray(0, 7), "not a safetensors file: 7 bytes, too short for a header"],
+      [
+        whole.subarray(0, 40),
+        `header: length is ${header} bytes, but only 32 follow in the file; the file is truncated`,
+      ],
+      [
+        whole.subarray(0, -1),
+        'tensor "a": data_offsets: [0,256] ends after the data, which have 255 bytes; the file is truncated',
+      ],
+      [
+        concat(whole, new Uint8Array(4)),
+        "data_offsets: the tensors cover 256 bytes of data, but the file has 260",
+      ],
+      [
+        utf8("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 269060552\n"),
+        "not a safetensors file but a git-lfs pointer; fetch the file with `git lfs pull`",
+      ],
+    ];
+    for (const [bytes, problem] of cases) {
+      Deno.writeFileSync(path, bytes);
+      refused(path, `${path}: ${problem}`);
+    }
+  }));
+
+Deno.test("openCheckpoint refuses an index that names a path out of the directory, or no file at all", () =>
+  inTemporary((directory) => {
+    write(`${directory}/in`, { [ONE]: safetensors([A]) });
+    write(directory, { "out.safetensors": safetensors([A]) });
+    const path = `${directory}/in/${INDEX}`;
+    const names: [unknown, string][] = [
+      ["../out.safetensors", '"../out.safetensors"'],
+      [`${directory}/out.safetensors`, JSON.stringify(`${directory}/out.safetensors`)],
+      ["sub/../../out.safetensors", '"sub/../../out.safetensors"'],
+      ["sub/x", '"sub/x"'],
+      ["./x", '"./x"'],
+      ["..\\out.safetensors", '"..\\\\out.safetensors"'],
+      ["..", '".."'],
+      [".", '"."'],
+      ["", '""'],
+      ["x\0y", '"x\\u0000y"'],
+      [1, "something else"],
+      [null, "something else"],
+      [{}, "something else"],
+    ];
+    for (const [name, found] of names) {
+      Deno.writeTextFileSync(path, index({ a: name }));
+      refused(
+        `${directory}/in`,
+        `${path}: tensor "a": weight_map: expected the name of a file in this directory, found ${found}`,
+      );
+    }
+  }));
+
+Deno.test("openCheckpoint refuses an index that is no index", () =>
+  inTemporary((directory) => {
+    const path = `${directory}/${INDEX}`;
+    const shape = `${path}: weight_map: expected an object of tensor names and shard names`;
+    const cases: [string | Uint8Array, string][] = [
+      ["", `${path}: not valid JSON: expected a value, found the end at character 0`],
+      ["{", `${path}: not valid JSON: expected a key, found the end at character 1`],
+      ["[]", shape],
+      ["{}", shape],
+      ["7", shape],
+      ['{"weight_map":["a"]}', shape],
+      ['{"weight_map":{}}', `${path}: weight_map: names no tensor`],
+      [
+        `{"weight_map":{"a":"${ONE}","a":"${ONE}"}}`,
+        `${path}: not valid JSON: duplicate key "a" at character 54`,
+      ],
+      [Uint8Array.from([0x7b, 0xff, 0x7d]), `${path}: not valid UTF-8`],
+    ];
+    for (const [text, message] of cases) {
+      write(directory, { [INDEX]: text });
+      refused(directory, message);
+    }
+  }));
+
+Deno.test("openCheckpoint refuses a shard that is missing, naming it", () =>
+  inTemporary((directory) => {
+    writeShards(directory, { [ONE]: [A], [TWO]: [B] });
+    Deno.removeSync(`${directory}/${TWO}`);
+    refused(
+      directory,
+      `${directory}/${INDEX}: weight_map: the shard "${TWO}" is not in the directory; fetch it again`,
+    );
+  }));
+
+Deno.test("openCheckpoint refuses a tensor that the index misplaces, promises in vain, or does not list", () =>
+  inTemporary((directory) => {
+    const shards = { [ONE]: [A], [TWO]: [B, C] };
+    writeShards(directory, shards, index({ a: ONE, b: ONE, c: TWO }));
+    refused(directory, `${directory}/${TWO}: tensor "b": ${INDEX} places it in "${ONE}"`);
+    writeShards(directory, shards, index({ a: ONE, b: TWO, c: TWO, d: TWO }));
+    refused(directory, `${directory}/${TWO}: tensor "d": missing, although ${INDEX} places it here`);
+    writeShards(directory, shards, index({ a: ONE, b: TWO }));
+    refused(directory, `${directory}/${TWO}: tensor "c": ${INDEX} does not list it`);
+  }));
+
+Deno.test("openCheckpoint refuses a tensor that stands in two shards", () =>
+  inTemporary((directory) => {
+    writeShards(directory, { [ONE]: [A, C], [TWO]: [B, C] }, index({ a: ONE, b: TWO, c: ONE }));
+    refused(directory, `${directory}/${TWO}: tensor "c": stands in "${ONE}" as well`);
+  }));
+
+Deno.test("openCheckpoint refuses shards that declare different widths", () =>
+  inTemporary((directory) => {
+    const rest = `but ${directory}/${ONE} declares`;
+    const field = `${directory}/${TWO}: __metadata__ "format"`;
+    const two = index({ b: ONE, c: TWO });
+    write(directory, { [INDEX]: two, [ONE]: safetensors([B]), [TWO]: safetensors([C], DECLARED[4]) });
+    refused(directory, `${field}: declares Q4B32, ${rest} none`);
+    write(directory, { [ONE]: safetensors([B], DECLARED[8]) });
+    refused(directory, `${field}: declares Q4B32, ${rest} Q8B32`);
+    write(directory, { [TWO]: safetensors([C]) });
+    refused(directory, `${field}: declares no width, ${rest} Q8B32`);
+    write(directory, { [TWO]: safetensors([C], DECLARED[8]) });
+    assertEquals(openCheckpoint(directory).width?.bits, 8);
+  }));
+
+Deno.test("openCheckpoint names the shard whose header is bad", () =>
+  inTemporary((directory) => {
+    writeShards(directory, { [ONE]: [A], [TWO]: [B] });
+    write(directory, { [TWO]: safetensors([{ ...B, dtype: "F31" }]) });
+    refused(directory, `${directory}/${TWO}: tensor "b": dtype: unknown dtype "F31"`);
+  }));
+
+Deno.test("TensorReader reads any part of a tensor, from whichever shard it is in", () =>
+  inTemporary((directory) => {
+    writeShards(directory, { [ONE]: [A, B], [TWO]: [C] });
+    const reader = new TensorReader(openCheckpoint(directory));
+    try {
+      assertEquals(reader.path, directory);
+      assertEquals(reader.find("c"), { dtype: "U8", shape: [2], path: `${directory}/${TWO}` });
+      assertEquals(reader.find("d"), undefined);
+      assertEquals(reader.find("__proto__"), undefined);
+      for (const { name, bytes } of [A, B, C]) {
+        for (const [from, to] of [[0, bytes.length], [1, bytes.length - 1], [bytes.length, bytes.length]]) {
+          const into = new Uint8Array(Math.max(to - from, 0));
+          reader.read(name, from, into);
+          assertEquals(into, bytes.slice(from, from + into.length), name);
+        }
+      }
+    } finally {
+      reader.close();
+    }
+  }));
+
+Deno.test("readAt refuses a file that has become shorter", () =>
+  inTemporary((directory) => {
+    const path = `${directory}/f`;
+    Deno.writeFileSync(path, new Uint8Array(10));
+    using file = openFile(path);
+    readAt(file, path, 2, new Uint8Array(8));
+    const error = assertThrows(() => readAt(file, path, 4, new Uint8Array(8)), CheckpointError);
+    assertEquals(error.message, `${path}: ends at byte 10, before byte 12; was it changed meanwhile?`);
+  }));
+
+Deno.test("readText reads UTF-8 up to the limit", () =>
+  inTemporary((directory) => {
+    const path = `${directory}/f`;
+    Deno.writeTextFileSync(path, "\u00e9\n");
+    assertEquals(readText(path, 3), "\u00e9\n");
+    const long = assertThrows(() => readText(path, 2), CheckpointError);
+    assertEquals(long.message, `${path}: 3 bytes, the limit is 2`);
+    Deno.writeFileSync(path, Uint8Array.from([0xff]));
+    const bad = assertThrows(() => readText(path, 9), CheckpointError);
+    assertEquals(bad.message, `${path}: not valid UTF-8`);
+    const none = assertThrows(() => readText(`${path}x`, 9), SystemError);
+    assertEquals(none.message, `cannot open ${path}x: no such file or directory`);
+  }));
+
+Deno.test("exists and sameFile follow links, and know what is not there", () =>
+  inTemporary((directory) => {
+    write(directory, { a: "", b: "" });
+    Deno.symlinkSync("a", `${directory}/link`);
+    Deno.linkSync(`${directory}/a`, `${directory}/hard`);
+    Deno.symlinkSync("none", `${directory}/broken`);
+    const at = (name: string) => `${directory}/${name}`;
+    assertEquals(["a", "link", "hard", "broken", "none", "."].map((name) => exists(at(name))), [
+      true,
+      true,
+      true,
+      false,
+      false,
+      true,
+    ]);
+    assertEquals(["a", "link", "hard", "./x/../a", "b", "none", "broken"].map((name) => sameFile(at("a"), at(name))), [
+      true,
+      true,
+      true,
+      false, // there is no x
+      false,
+      false,
+      false,
+    ]);
+  }));
+
+// New files
+
+Deno.test("NewFiles.commit gives the files their names, with what was written", () =>
+  inTemporary((directory) => {
+    const files = new NewFiles(`${directory}/a/b`);
+    const { file, partial } = files.create("one");
+    file.writeSync(utf8("1"));
+    files.write("two", utf8("22"));
+    assertEquals(tree(directory), [
+      "a/",
+      "a/b/",
+      `a/b/.one.${Deno.pid}.partial`,
+      `a/b/.two.${Deno.pid}.partial`,
+    ]);
+    assertEquals(partial, `${directory}/a/b/.one.${Deno.pid}.partial`);
+    files.commit();
+    assertEquals(tree(directory), ["a/", "a/b/", "a/b/one", "a/b/two"]);
+    assertEquals(["one", "two"].map((name) => Deno.readTextFileSync(`${directory}/a/b/${name}`)), ["1", "22"]);
+  }));
+
+Deno.test("NewFiles.commit replaces a file at once; until then the old one is whole", () =>
+  inTemporary((directory) => {
+    write(directory, { one: "old" });
+    const files = new NewFiles(directory);
+    files.write("one", utf8("new"));
+    assertEquals(Deno.readTextFileSync(`${directory}/one`), "old");
+    files.commit();
+    assertEquals(Deno.readTextFileSync(`${directory}/one`), "new");
+    assertEquals(tree(directory), ["one"]);
+  }));
+
+Deno.test("NewFiles.abort removes the files and the directories that it made, and no others", () =>
+  inTemporary((directory) => {
+    write(`${directory}/kept`, { one: "old" });
+    const made = new NewFiles(`${directory}/kept/x/y/z`);
+    made.write("one", utf8("1"));
+    made.abort();
+    assertEquals(tree(directory), ["kept/", "kept/one"]);
+    const there = new NewFiles(`${directory}/kept`);
+    there.write("one", utf8("new"));
+    there.abort();
+    assertEquals(tree(directory), ["kept/", "kept/one"]);
+    assertEquals(Deno.readTextFileSync(`${directory}/kept/one`), "old");
+  }));
+
+Deno.test("NewFiles.abort leaves a made directory alone when another has put something in it", () =>
+  inTemporary((directory) => {
+    const files = new NewFiles(`${directory}/x/y`);
+    files.write("one", utf8("1"));
+    write(`${directory}/x`, { foreign: "" });
+    files.abort();
+    assertEquals(tree(directory), ["x/", "x/foreign"]);
+  }));
+
+Deno.test("NewFiles.abort after a commit that failed removes what has no name yet", () =>
+  inTemporary((directory) => {
+    write(`${directory}/two`, { inside: "a directory is in the way" });
+    const files = new NewFiles(directory);
+    files.write("one", utf8("1"));
+    files.write("two", utf8("2"));
+    files.write("three", utf8("3"));
+    const error = assertThrows(() => files.commit(), SystemError);
+    assertEquals(
+      error.message,
+      `cannot rename ${directory}/.two.${Deno.pid}.partial to two: it is a directory`,
+    );
+    files.abort();
+    assertEquals(tree(directory), ["one", "two/", "two/inside"]);
+  }));
+
+Deno.test("NewFiles refuses a directory that can't be made, and leaves nothing", () =>
+  inTemporary((directory) => {
+    write(directory, { file: "" });
+    assertInstanceOf(assertThrows(() => new NewFiles(`${directory}/file/x`)), SystemError);
+    assertInstanceOf(assertThrows(() => new NewFiles(`${directory}/file`)), SystemError);
+    assertEquals(tree(directory), ["file"]);
+  }));
+
+Deno.test({
+  name: "NewFiles removes the temporary files of processes that are gone, an hour after they were written",
+  ignore: Deno.build.os !== "linux", // it asks /proc
+  fn: () =>
+    inTemporary((directory) => {
+      const gone = 2 ** 22 + 1; // larger than any process id of Linux
+      const hour = Date.now() / 1000 - 3600;
+      const files: [name: string, time: number | undefined, stays: boolean][] = [
+        [`.model.safetensors.${gone}.partial`, hour, false],
+        [`.config.json.${gone}.partial`, hour, false],
+        [`.young.${gone}.partial`, undefined, true],
+        [`.running.${Deno.ppid}.partial`, hour, true],
+        [`visible.${gone}.partial`, hour, true],
+        [`.no-number.partial`, hour, true],
+        [`.other.${gone}.part`, hour, true],
+        ["model.safetensors", hour, true],
+      ];
+      for (const [name, time] of files) {
+        write(directory, { [name]: "x" });
+        if (time) Deno.utimeSync(`${directory}/${name}`, time, time);
+      }
+      new NewFiles(directory).abort();
+      assertEquals(tree(directory), files.filter(([, , stays]) => stays).map(([name]) => name).sort());
+    }),
+});
+
+// The output directory
+
+function outputRefused(directory: string, source: string, force: boolean, message: string): void {
+  const error = assertThrows(() => checkOutput(directory, openCheckpoint(source), force), UsageError);
+  assertEquals(error.message, message);
+}
+
+Deno.test("checkOutput takes a directory that is not there, is empty, or holds other files", () =>
+  inTemporary((directory) => {
+    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
+    write(`${directory}/other`, { "config.json": "{}" });
+    const source = openCheckpoint(`${directory}/in`);
+    for (const force of [false, true]) {
+      for (const out of ["none", "none/deeper", "other"]) checkOutput(`${directory}/${out}`, source, force);
+      checkOutput(`${directory}/none`, undefined, force);
+    }
+  }));
+
+Deno.test("checkOutput refuses the source's directory by any name, with --force too", () =>
+  inTemporary((directory) => {
+    write(`${directory}/in`, { [MODEL]: safetensors([A]), "other.safetensors": safetensors([B]) });
+    Deno.symlinkSync("in", `${directory}/link`);
+    for (const source of ["in", `in/${MODEL}`, "in/other.safetensors", "link"]) {
+      for (const name of ["in", "./in/", "link", "in/../link"]) {
+        const out = `${directory}/${name}`;
+        const message = `--out ${out} is the directory of the source, which it would destroy; choose another directory`;
+        for (const force of [false, true]) outputRefused(out, `${directory}/${source}`, force, message);
+      }
+    }
+  }));
+
+Deno.test("checkOutput refuses an output whose model.safetensors is the source, by a link", () =>
+  inTemporary((directory) => {
+    const source = `${directory}/in/${MODEL}`;
+    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
+    for (const [name, link] of [["soft", Deno.symlinkSync], ["hard", Deno.linkSync]] as const) {
+      const out = `${directory}/${name}`;
+      Deno.mkdirSync(out);
+      link(source, `${out}/${MODEL}`);
+      const message = `${out}/${MODEL} is the source itself (${source}), which --out would destroy; ` +
+        "choose another directory";
+      for (const force of [false, true]) outputRefused(out, `${directory}/in`, force, message);
+    }
+  }));
+
+Deno.test("checkOutput refuses to replace a checkpoint unless it is forced, and a sharded one always", () =>
+  inTemporary((directory) => {
+    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
+    write(`${directory}/out`, { [MODEL]: safetensors([B]) });
+    const source = openCheckpoint(`${directory}/in`);
+    outputRefused(
+      `${directory}/out`,
+      `${directory}/in`,
+      false,
+      `${directory}/out/${MODEL} exists already; --force replaces it`,
+    );
+    assertThrows(() => checkOutput(`${directory}/out`, undefined, false), UsageError);
+    checkOutput(`${directory}/out`, source, true);
+    writeShards(`${directory}/out`, { [ONE]: [B] });
+    for (const force of [false, true]) {
+      outputRefused(
+        `${directory}/out`,
+        `${directory}/in`,
+        force,
+        `${directory}/out holds a sharded checkpoint (${INDEX}); choose another --out or remove it first`,
+      );
+    }
+    assert(exists(`${directory}/out/${MODEL}`));
+  }));
