@@ -13,7 +13,7 @@ import { type BlockKernels, type SquaredError } from "./kernels/scalar.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "./kernels/wasm.ts";
 
 /** Bytes of one side of a chunk: small enough for a processor's cache, large enough to make messages cheap. */
-export const CHUNK_BYTES = 1 << 21;
+export const CHUNK_BYTES = 1 << 20;
 
 /** A piece of a file; `file` is an index into the list that {@link runChunks} got. */
 export interface Span {
@@ -148,8 +148,8 @@ function revive({ name, message, stack }: WireError): Error {
   return Object.assign(error, { name, message, stack });
 }
 
-/** Chunks that a worker has at hand, so that it need not wait for the next message. */
-const WORKER_QUEUE = 2;
+/** Chunks that a worker has at hand: as many as it can do while this thread hashes and encodes one. */
+const WORKER_QUEUE = 4;
 
 /**
  * Works on `chunks` and calls `consume` with each in its order, on this thread, which takes part in the work too.

@@ -1,0 +1,55 @@
+/**
+ * The README's commands, run as they stand there, on a built-in model that is called what the README calls its model.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import config from "../deno.json" with { type: "json" };
+import { rabbit } from "./program.ts";
+
+const README = Deno.readTextFileSync(new URL("../README.md", import.meta.url));
+
+/** The lines of the README that are rabbit's commands, in their order, without a prompt or a comment. */
+const COMMANDS = README.split("\n").map((line) => /^(?:\$ )?rabbit ((?:[a-z]+)\b.*?)(?: +#.*)?$/.exec(line)?.[1])
+  .filter((line) => line !== undefined && !line.startsWith("COMMAND"));
+
+function words(line: string): string[] {
+  return [...line.matchAll(/"([^"]*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain);
+}
+
+Deno.test("README: every rabbit command runs, on a model of the same name", async () => {
+  const cwd = Deno.makeTempDirSync();
+  assertEquals((await rabbit(cwd, ["gen", "--out", "smol"])).code, 0);
+  assert(COMMANDS.length >= 6, `found ${COMMANDS.length} commands`);
+  // The page shows compare first, and only then how its inputs are made.
+  const ordered = COMMANDS.toSorted((a, b) => Number(a!.startsWith("compare")) - Number(b!.startsWith("compare")));
+  assertEquals((await rabbit(cwd, ["quantize", "--in", "smol", "--out", "smol-q4"])).code, 0);
+  for (const line of ordered) {
+    const args = words(line!);
+    const { code, err } = await rabbit(cwd, args);
+    // compare may answer no.
+    assert(code === 0 || (args[0] === "compare" && code === 1), `rabbit ${line}: exit ${code}, ${err}`);
+  }
+  Deno.removeSync(cwd, { recursive: true });
+});
+
+Deno.test("README: the keys of its sample lines are the keys that the program prints", async () => {
+  const cwd = Deno.makeTempDirSync();
+  await rabbit(cwd, ["gen", "--out", "smol"]);
+  const quantized = await rabbit(cwd, ["quantize", "--in", "smol", "--out", "smol-q8", "--bits", "8"]);
+  const printed = quantized.out + (await rabbit(cwd, ["compare", "smol", "smol-q8"])).out;
+  Deno.removeSync(cwd, { recursive: true });
+  const shape = (line: string) =>
+    line.split(" ").map((word) => word.replace(/=.*/, "=")).filter((w) => !/^\d+$/.test(w));
+  const known = new Set(printed.trimEnd().split("\n").map((line) => shape(line).join(" ")));
+  const samples = README.split("\n").filter((line) =>
+    /^(QUANT|COMPARE) /.test(line) && !/^COMPARE (OK|DIFFER)$/.test(line)
+  );
+  assert(samples.length >= 8);
+  for (const line of samples) assert(known.has(shape(line).join(" ")), `the program prints no line like: ${line}`);
+});
+
+Deno.test("README: the tasks that it names are in deno.json", () => {
+  const named = [...README.matchAll(/(?:deno|deno@[\d.]+) task ([a-z]+)/g)].map(([, name]) => name);
+  assert(named.includes("demo") && named.includes("test"));
+  for (const name of named) assert(name in config.tasks, `no task ${name}`);
+});
