@@ -440,15 +440,23 @@ export class Pool implements Operations {
     const left = this.#workers.map((worker) => {
       return new Promise<void>((resolve) => worker.addEventListener("message", () => resolve(), { once: true }));
     });
+    this.#leave();
+    await Promise.all(left);
+  }
+
+  /** Asks the workers to leave their program loop. */
+  #leave(): void {
+    if (!this.#machine) return;
     this.#count = 0;
     this.#record(OP.exit);
     this.#release();
-    await Promise.all(left);
     this.#machine = undefined;
     this.#count = 0;
   }
 
   close(): void {
+    // Deno 2.9 does not wake a thread that sleeps on an address to end it: it has to be awake.
+    this.#leave();
     for (const worker of this.#workers) worker.terminate();
   }
 }
