@@ -29,7 +29,9 @@ try {
   imports[REVISION] = "./revision.ts";
   Deno.writeTextFileSync(
     `${temporary}/revision.ts`,
-    `/** See lib/cli/revision.ts. */\nexport const revision = (): string | undefined => ${JSON.stringify(revision())};\n`,
+    `/** See lib/cli/revision.ts. */\nexport const revision = (): string | undefined => ${
+      JSON.stringify(revision())
+    };\n`,
   );
   Deno.writeTextFileSync(`${temporary}/deno.json`, JSON.stringify({ imports }));
   Deno.copyFileSync(`${root}/deno.lock`, `${temporary}/deno.lock`);
