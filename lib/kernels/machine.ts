@@ -116,8 +116,8 @@ export class Machine {
     const { buffer } = memories[0];
     this.#control = new Int32Array(buffer, layout.control, CONTROL.words + MAX_COMMANDS);
     this.#commands = new Float64Array(buffer, layout.commands, MAX_COMMANDS * COMMAND_WORDS);
-    this.#doubles = new Float64Array(buffer, 0, buffer.byteLength >> 3);
-    this.#words = new Int32Array(buffer, 0, buffer.byteLength >> 2);
+    this.#doubles = new Float64Array(buffer, 0, buffer.byteLength >>> 3);
+    this.#words = new Int32Array(buffer, 0, buffer.byteLength >>> 2);
     const size = scratchBytes(preparedBytes, scoreBytes);
     const start = scratch.map((base) => base + thread * size);
     this.#prepared = start;
@@ -194,11 +194,11 @@ export class Machine {
   /** matrix record, address of ids (int32), tokens, out, out stride */
   #embed(c: Float64Array, index: number): void {
     const [, record, ids, tokens, out, stride] = c;
-    const kind = this.#doubles[record >> 3];
-    const blocks = this.#doubles[(record >> 3) + 1];
-    const flip = this.#doubles[(record >> 3) + 2];
+    const kind = this.#doubles[record >>> 3];
+    const blocks = this.#doubles[(record >>> 3) + 1];
+    const flip = this.#doubles[(record >>> 3) + 2];
     for (let t = this.#next(index); t < tokens; t = this.#next(index)) {
-      const id = this.#words[(ids >> 2) + t];
+      const id = this.#words[(ids >>> 2) + t];
       this.#segments(record, Math.floor(id / GROUP), Math.floor(id / GROUP) + 1, (memory, w, scales) => {
         const to = memory === 0 ? out + t * stride : this.#tiles[memory];
         const width = blocks * 32;
@@ -226,7 +226,7 @@ export class Machine {
     visit: (memory: number, w: number, scales: number, first: number, groups: number) => void,
   ): void {
     const d = this.#doubles;
-    const at = record >> 3;
+    const at = record >>> 3;
     const [kind, blocks, , count] = [d[at], d[at + 1], 0, d[at + 3]];
     for (let s = 0, p = at + 4; s < count; s++, p += 5) {
       const from = Math.max(first, d[p + 3]);
@@ -338,7 +338,7 @@ export class Machine {
     yStride: number,
   ): void {
     const blocks = c[4];
-    const kernel = KERNELS[c[5]][this.#doubles[record >> 3]];
+    const kernel = KERNELS[c[5]][this.#doubles[record >>> 3]];
     this.#segments(record, first, end, (memory, w, scales, from, groups) => {
       const to = y + (from - first) * GROUP * 4;
       if (memory === 0) {
