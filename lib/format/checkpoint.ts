@@ -189,10 +189,11 @@ function readIndex(path: string): Map<string, string> {
 }
 
 function readHeader(path: string) {
+  // Before it is opened: opening a pipe would wait for its writer.
+  const { size, isFile } = stat(path);
+  if (!isFile) throw new CheckpointError({ path }, "not a regular file");
   const file = openFile(path);
   try {
-    const { size, isFile } = file.statSync();
-    if (!isFile) throw new CheckpointError({ path }, "not a regular file");
     const start = new Uint8Array(LENGTH_BYTES);
     readAt(file, path, 0, start.subarray(0, Math.min(size, LENGTH_BYTES)));
     const header = new Uint8Array(headerLength(path, start, size));

@@ -1,5 +1,5 @@
 // AssemblyScript: products of a matrix with activations, straight from the blocks. scalar.ts defines the result of
-// each, down to the order of the additions; tests/kernels_test.ts holds these functions to it bit for bit.
+// each, down to the order of the additions; tests/pool_test.ts holds these functions to it bit for bit.
 //
 // A lane is a row, so nothing is ever summed across lanes. Matrices are packed when they are loaded (pack_*), in groups
 // of 8 rows; a group is a sequence of blocks of 32 columns, a block is two halves of 4 rows:
