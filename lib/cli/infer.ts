@@ -61,7 +61,7 @@ export const inferCommand: Command = {
         bytes: sizes.reduce((sum, bytes) => sum + Math.floor(bytes / PAGE_BYTES) * PAGE_BYTES, 0),
       });
       out.list("tokens", tokens);
-      const tokenizer = await loadTokenizer(checkpoint.directory);
+      const tokenizer = await loadTokenizer(checkpoint.directory, "decode");
       if (tokenizer) out.group("text", { text: tokenizer.decode(tokens) });
       out.group("prefill", { tokens: prompt.length, ...rate(prompt.length, first - start) });
       out.group("decode", { tokens: tokens.length - 1, ...rate(tokens.length - 1, end - first), threads, activations });

@@ -78,7 +78,7 @@ function parseIds(text: string): number[] {
 }
 
 async function encode(text: string, { directory }: Checkpoint): Promise<number[]> {
-  const tokenizer = await loadTokenizer(directory);
+  const tokenizer = await loadTokenizer(directory, "encode");
   if (tokenizer === undefined) {
     throw new UsageError(`--prompt needs tokenizer.json, or vocab.json and merges.txt, in ${directory}; use --ids`);
   }

@@ -22,19 +22,24 @@ export interface Tokenizer {
 /**
  * Loads the tokenizer of a checkpoint directory.
  *
+ * @param purpose `decode` leaves out the merges, which take most of the time and which only `encode` needs
  * @returns undefined if the directory has none
  * @throws {CheckpointError} its files can't be read as a tokenizer
  */
-export async function loadTokenizer(directory: string): Promise<Tokenizer | undefined> {
+export async function loadTokenizer(
+  directory: string,
+  purpose: "encode" | "decode",
+): Promise<Tokenizer | undefined> {
   const path = join(directory, "tokenizer.json");
   const vocabulary = join(directory, "vocab.json");
   const merges = join(directory, "merges.txt");
   const config = join(directory, "tokenizer_config.json");
   const whole = exists(path);
   if (!whole && !(exists(vocabulary) && exists(merges))) return undefined;
-  const json = whole
+  const json: { model?: { merges?: unknown } } = whole
     ? parse(path)
     : byteLevel(parse(vocabulary) as Record<string, number>, readText(merges, MAX_BYTES).split(/\r?\n/));
+  if (purpose === "decode" && json.model?.merges) json.model.merges = [];
   // The library is loaded when text is wanted: ids need none of it.
   const { Tokenizer } = await import("@huggingface/tokenizers");
   let library: InstanceType<typeof Tokenizer>;
