@@ -1,9 +1,10 @@
 /**
- * `deno task rig [--model DIR] [--name NAME] [--no-smallest]`: what each width costs in a guest's memory and gives in
+ * `deno task rig [--model DIR] [--name NAME] [--no-smallest] [--table]`: what each width costs in a guest's memory and gives in
  * speed. Boots a guest for the float model, Q8B32 and Q4B32, each with only the files that it needs, runs the same on
  * the host, and finds the smallest guest. Writes the rows as JSON lines to bench/results/quantization (float and Q8B32)
  * and bench/results/quantization-q4 (float and Q4B32), and a README.md with a table that is made from them. Exit status
- * 1 when the quantized guest does not save what it should. Without --model: the development model.
+ * 1 when the quantized guest does not save what it should. Without --model: the development model. --no-smallest leaves
+ * out the search, which is seven boots a width; --table makes the README.md files anew from the rows that are there.
  *
  * @module
  */
@@ -97,6 +98,7 @@ async function onHost(subject: Subject, path: string, tools: Tools): Promise<Row
   const { success, stdout } = await process.output();
   clearInterval(watch);
   if (!success) throw new Missing(`rabbit infer --model ${path} failed`);
+  const found = inferred(new TextDecoder().decode(stdout));
   const total = /^MemTotal:\s*(\d+)/m.exec(Deno.readTextFileSync("/proc/meminfo"))!;
   return {
     ...subject,
@@ -107,9 +109,9 @@ async function onHost(subject: Subject, path: string, tools: Tools): Promise<Row
     memory_total: Number(total[1]) * 1024,
     memory_idle: null,
     memory_used: null,
-    rss_peak: peak,
     smallest_mib: null,
-    ...inferred(new TextDecoder().decode(stdout)),
+    ...found,
+    rss_peak: Math.max(peak, found.rss),
   };
 }
 
@@ -208,10 +210,8 @@ function table(rows: readonly Row[]): string {
   ].join("\n");
 }
 
-/** Writes the rows of one model, and the README.md of the directory from all its rows. */
-function publish(directory: string, width: string, name: string, rows: readonly Row[]): void {
-  Deno.mkdirSync(directory, { recursive: true });
-  Deno.writeTextFileSync(`${directory}/${name}.jsonl`, rows.map((row) => JSON.stringify(row) + "\n").join(""));
+/** Writes the README.md of a directory from all the rows in it. */
+function publish(directory: string, width: string): void {
   const files = [...Deno.readDirSync(directory)].map((file) => file.name).filter((file) => file.endsWith(".jsonl"));
   const all: Row[] = files.sort().flatMap((file) =>
     Deno.readTextFileSync(`${directory}/${file}`).trimEnd().split("\n").map((line) => JSON.parse(line))
@@ -226,8 +226,8 @@ Made by \`deno task rig\` from the rows in ${
     files.map((file) => `\`${file}\``).join(", ")
   }. Memory is in MiB: \`total\`,
 \`idle\` and \`used\` are the whole guest's by /proc/meminfo (MemTotal - MemAvailable before rabbit starts, and the most while
-it runs); RSS is rabbit's own, its peak is VmHWM, and both have about 75 MiB of the executable's pages in them, which the
-guest counts as files. \`least -m\` is the smallest guest that did the work. Rates are tokens a second with two threads.
+it runs); RSS is rabbit's own, its peak is VmHWM, and both have 45 MiB of pages of the executable in them, which
+are in \`idle\` already: they are files of the archive. \`least -m\` is the smallest guest that did the work. Rates are tokens a second with two threads.
 
 ${table(all)}
 
@@ -246,10 +246,14 @@ kernel ${host}, and others at work on it. ${distinct(({ rabbit }) => rabbit)}.
 async function rig(): Promise<boolean> {
   const args = parseArgs(Deno.args, {
     string: ["model", "name", "kernel"],
-    boolean: ["smallest"],
+    boolean: ["smallest", "table"],
     negatable: ["smallest"],
     default: { smallest: true },
   });
+  if (args.table) {
+    for (const [width, directory] of Object.entries(DIRECTORIES)) publish(directory, width);
+    return true;
+  }
   const tools = findTools(args.kernel);
   const cpu = /^model name\s*: (.*)/m.exec(Deno.readTextFileSync("/proc/cpuinfo"))?.[1] ?? Deno.build.arch;
   const version = run(tools.rabbit, ["--version"])!.trim();
@@ -269,7 +273,10 @@ async function rig(): Promise<boolean> {
       }
     }
     for (const [width, directory] of Object.entries(DIRECTORIES)) {
-      publish(directory, width, name, rows.filter((row) => row.width === "float" || row.width === width));
+      Deno.mkdirSync(directory, { recursive: true });
+      const own = rows.filter((row) => row.width === "float" || row.width === width);
+      Deno.writeTextFileSync(`${directory}/${name}.jsonl`, own.map((row) => JSON.stringify(row) + "\n").join(""));
+      publish(directory, width);
     }
     for (const { text } of claims(rows)) console.log(text);
     return claims(rows).every(({ holds }) => holds);
