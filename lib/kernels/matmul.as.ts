@@ -680,12 +680,15 @@ function sum32(a: v128, b: v128, c: v128, d: v128): i32 {
   return i32x4.extract_lane(t, 0) + i32x4.extract_lane(t, 1);
 }
 
+/** 2^-100: a block of activations that are all smaller counts as zeros, since 32767 / m could overflow. */
+const TINY: f32 = 7.888609052210118e-31;
+
 /** Blocks of 32 binary32 at x to int8, their scales and 8 times their sums, at out. */
 export function quantize_i8(x: usize, blocks: i32, out: usize): void {
   let scales = out + (<usize> blocks << 5), sums = scales + (<usize> blocks << 2);
   for (let n = 0; n < blocks; n++, x += 128, out += 32, scales += 4, sums += 4) {
     const m = peak32(x);
-    const inverse = f32x4.splat(m > 0 ? <f32> 127 / m : 0);
+    const inverse = f32x4.splat(m >= TINY ? <f32> 127 / m : 0);
     const a = rounded8(x, inverse), b = rounded8(x + 32, inverse);
     const c = rounded8(x + 64, inverse), d = rounded8(x + 96, inverse);
     v128.store(out, i8x16.narrow_i16x8_s(a, b));
@@ -704,7 +707,7 @@ export function quantize_i16(x: usize, blocks: i32, out: usize, top: f32, paired
   let scales = out + (<usize> blocks << 6), sums = scales + (<usize> blocks << 2);
   for (let n = 0; n < blocks; n++, x += 128, out += 64, scales += 4, sums += 4) {
     const m = peak32(x);
-    const inverse = f32x4.splat(m > 0 ? top / m : 0);
+    const inverse = f32x4.splat(m >= TINY ? top / m : 0);
     const a = rounded8(x, inverse), b = rounded8(x + 32, inverse);
     const c = rounded8(x + 64, inverse), d = rounded8(x + 96, inverse);
     if (paired) {

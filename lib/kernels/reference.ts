@@ -237,6 +237,9 @@ export function product(matrix: Matrix, x: Float32Array, activations: Activation
   return y;
 }
 
+/** A block of activations that are all smaller counts as zeros, since 32767 / max could overflow. */
+const TINY = 2 ** -100;
+
 /** Blocks of 32 activations: the largest magnitude becomes 127 or 32767, ties go to the even integer. */
 function integerBlocks(x: Float32Array, activations: Activations): IntegerBlock[] {
   const top = activations === "i8" ? 127 : 32767;
@@ -244,7 +247,7 @@ function integerBlocks(x: Float32Array, activations: Activations): IntegerBlock[
   for (let at = 0; at < x.length; at += COLUMNS) {
     const block = x.subarray(at, at + COLUMNS);
     const max = block.reduce((max, x) => Math.max(max, Math.abs(x)), 0);
-    const inverse = max > 0 ? fround(top / max) : 0;
+    const inverse = max >= TINY ? fround(top / max) : 0;
     blocks.push({ integers: [...block].map((x) => roundHalfEven(fround(x * inverse))), scale: fround(max / top) });
   }
   return blocks;
