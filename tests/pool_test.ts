@@ -1,0 +1,695 @@
+// The operations of the pool against their definition in reference.ts, bit for bit, and both against plain arithmetic
+// in binary64 whose inputs this file made itself.
+
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { BF16, F16, F32, F64, type Format, FORMATS, Q4B32, Q8B32 } from "../lib/format/blocks.ts";
+import { type Activations, BadScale, type Matrix, type Operations, padded } from "../lib/kernels/operations.ts";
+import { Pool } from "../lib/kernels/pool.ts";
+import { exp, Reference } from "../lib/kernels/reference.ts";
+import { assertSameBits, load, MODELS, TINY, using } from "./models.ts";
+import { ROOT } from "./program.ts";
+
+const ACTIVATIONS: readonly Activations[] = ["f32", "i16", "i8"];
+const THREADS = [1, 2, 3];
+/** Around every number at which the kernels change their way: 1, 4 and 32. */
+const TOKENS = [1, 2, 3, 4, 5, 9, 33, 70];
+const MOST_TOKENS = 70;
+
+/** Half a unit in the last place of 1 in binary32. */
+const U = 2 ** -24;
+
+// ---------------------------------------------------------------- inputs
+
+/** Numbers from a seed: xorshift32. */
+class Random {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = Math.imul(seed + 1, 0x9e3779b1) | 1;
+  }
+
+  bits(): number {
+    let s = this.#state;
+    s ^= s << 13;
+    s ^= s >>> 17;
+    s ^= s << 5;
+    this.#state = s;
+    return s >>> 0;
+  }
+
+  /** 0 to n - 1 */
+  below(n: number): number {
+    return Math.floor(this.bits() / 2 ** 32 * n);
+  }
+
+  /** About normal: the sum of four uniform numbers, with variance 1. */
+  normal(): number {
+    let sum = -2;
+    for (let n = 0; n < 4; n++) sum += this.bits() / 2 ** 32;
+    return sum * Math.sqrt(3);
+  }
+}
+
+/** A matrix as its file has it, and the weights that those bytes stand for. */
+interface Weights {
+  readonly format: Format;
+  readonly rows: number;
+  readonly columns: number;
+  readonly bytes: Uint8Array;
+  readonly values: Float64Array;
+}
+
+/** Scales of blocks: ordinary, negative, subnormal, zero, the smallest, the largest. */
+const ODD_SCALES = [-0.0123, 2 ** -24, -3 * 2 ** -24, 0, -0, 2 ** -14, 65504];
+
+/** @param odd whether to have values that are rare: negative and subnormal scales, zero blocks, subnormal weights */
+function weights(format: Format, rows: number, columns: number, random: Random, odd = true): Weights {
+  const bytes = new Uint8Array(rows * columns / format.blockWeights * format.blockBytes);
+  const view = new DataView(bytes.buffer);
+  const values = new Float64Array(rows * columns);
+  if (format.kind === "block") {
+    for (let at = 0, first = 0; at < bytes.length; at += format.blockBytes, first += 32) {
+      const scale = odd && random.below(4) === 0 ? ODD_SCALES[random.below(7)] : 0.02 * (1 + Math.abs(random.normal()));
+      view.setFloat16(at, scale, true);
+      const exact = view.getFloat16(at, true);
+      for (let n = 0; n < 32; n++) {
+        // Both ends of the range are frequent.
+        const low = -format.levels - 1;
+        const level = [low, format.levels, low + random.below(2 - 2 * low - 2)][Math.min(2, random.below(12))];
+        values[first + n] = level * exact;
+        if (format === Q8B32) bytes[at + 2 + n] = level;
+        else bytes[at + 2 + (n >> 1)] |= (level & 15) << (4 * (n & 1));
+      }
+    }
+    return { format, rows, columns, bytes, values };
+  }
+  for (let n = 0; n < values.length; n++) {
+    let x = random.normal() * 0.1;
+    if (odd && random.below(10) === 0) x = [0, -0, 6e-8, -1e-7, 1e-40, 100][random.below(6)];
+    if (format === F64) {
+      view.setFloat64(8 * n, x, true);
+      values[n] = Math.fround(x);
+    } else if (format === F32) {
+      view.setFloat32(4 * n, x, true);
+      values[n] = Math.fround(x);
+    } else if (format === F16) {
+      view.setFloat16(2 * n, x, true);
+      values[n] = view.getFloat16(2 * n, true);
+    } else {
+      const single = new DataView(new ArrayBuffer(4));
+      single.setFloat32(0, x);
+      view.setUint16(2 * n, single.getUint16(0), true);
+      single.setUint16(2, 0);
+      values[n] = single.getFloat32(0);
+    }
+  }
+  return { format, rows, columns, bytes, values };
+}
+
+function loadMatrix(ops: Operations, { format, rows, columns, bytes }: Weights): Matrix {
+  return ops.matrix(format, rows, columns, (offset, into) => into.set(bytes.subarray(offset, offset + into.length)));
+}
+
+function loadVector(ops: Operations, values: Float32Array) {
+  const bytes = new Uint8Array(values.buffer);
+  return ops.vector(F32, values.length, (offset, into) => into.set(bytes.subarray(offset, offset + into.length)));
+}
+
+function numbers(length: number, random: Random, scale = 1): Float32Array {
+  return Float32Array.from({ length }, () => random.normal() * scale);
+}
+
+/** Columns that a format may have. */
+function columnsOf(format: Format, blocks: number, odd: number): number {
+  return format.kind === "block" ? 32 * blocks : odd;
+}
+
+// ---------------------------------------------------------------- agreement
+
+/** What a test of one program leaves: rows of buffers, by name. */
+type Results = Map<string, Float32Array>;
+
+/** All rows of a buffer, those too that should not have been written. */
+function keep(results: Results, name: string, ops: Operations, buffer: { tokens: number }): void {
+  for (let t = 0; t < buffer.tokens; t++) {
+    results.set(`${name}, row ${t}`, ops.row(buffer as Parameters<Operations["row"]>[0], t).slice());
+  }
+}
+
+const pools = new Map<Activations, Pool[]>();
+
+/** Runs `program` by the definition and in pools of 1, 2 and 3 threads, which must agree; the definition's results. */
+async function agree(activations: Activations, program: (ops: Operations) => Results): Promise<Results> {
+  const defined = program(new Reference(activations));
+  if (!pools.has(activations)) pools.set(activations, THREADS.map((threads) => new Pool({ threads, activations })));
+  for (const pool of pools.get(activations)!) {
+    await pool.reset();
+    const results = program(pool);
+    assertEquals(results.size, defined.size);
+    for (const [name, row] of results) assertSameBits(row, defined.get(name)!, `${pool.threads} threads: ${name}`);
+  }
+  return defined;
+}
+
+/** The pools live as long as the module's tests: a test of their own would each start threads. */
+globalThis.addEventListener("unload", () => [...pools.values()].flat().forEach((pool) => pool.close()));
+
+const unsanitized = { sanitizeResources: false, sanitizeOps: false };
+
+/** Activations that a program is run on. */
+const INPUTS: readonly { name: string; make(width: number, random: Random): Float32Array }[] = [
+  { name: "ordinary", make: (width, random) => numbers(width, random) },
+  {
+    name: "zeros, subnormal and large ones, by blocks and mixed",
+    make(width, random) {
+      const scales = [1, 0, 1e-30, 1e-36, 1e-38, 1e-42, 1e4];
+      const mixed = random.below(4) === 0;
+      let scale = 1;
+      return numbers(width, random).map((x, n) => {
+        if (mixed || n % 32 === 0) scale = scales[random.below(7)];
+        return x * scale;
+      });
+    },
+  },
+  {
+    name: "huge, so that sums overflow",
+    make: (width, random) => numbers(width, random).map((x) => x * (random.below(3) === 0 ? 1e38 : 1e30)),
+  },
+];
+
+for (const format of FORMATS.values()) {
+  for (const activations of format.kind === "block" ? ACTIVATIONS : ACTIVATIONS.slice(0, 1)) {
+    const name = `${format.name} with ${activations} activations`;
+    Deno.test({
+      name: `Pool.project, projectAdd, projectGated and embed of ${name} give the bits of Reference`,
+      ...unsanitized,
+      async fn() {
+        for (const { name: kind, make } of INPUTS) {
+          await agree(activations, (ops) => {
+            const random = new Random(format.blockBytes);
+            const columns = columnsOf(format, 3, 77);
+            const first = loadMatrix(ops, weights(format, 21, columns, random));
+            const second = loadMatrix(ops, weights(format, 5, columns, random));
+            const third = loadMatrix(ops, weights(format, 16, columns, random));
+            const up = loadMatrix(ops, weights(format, 21, columns, random));
+            const bias = loadVector(ops, numbers(21, random));
+            const norm = { weight: loadVector(ops, numbers(columns, random)), eps: 1e-5 };
+            const from = ops.buffer(MOST_TOKENS, columns);
+            const inputs = Array.from({ length: MOST_TOKENS }, () => make(columns, random));
+            const outs = [21, 5, 16, 21].map((width) => ops.buffer(MOST_TOKENS, width));
+            const sums = ops.buffer(MOST_TOKENS, 21);
+            const gated = ops.buffer(MOST_TOKENS, 21);
+            const embedded = ops.buffer(MOST_TOKENS, columns);
+            const results: Results = new Map();
+            for (const tokens of TOKENS) {
+              inputs.forEach((x, t) => ops.row(from, t).set(x));
+              for (let t = 0; t < MOST_TOKENS; t++) ops.row(sums, t).fill(0.25);
+              // One program of all that a layer asks for, and more.
+              ops.embed(first, Array.from({ length: tokens }, (_, t) => (t * 8 + 20) % 21), embedded);
+              ops.project({ from, norm }, tokens, [
+                { matrix: first, bias, out: outs[0] },
+                { matrix: second, out: outs[1] },
+                { matrix: third, out: outs[2] },
+              ]);
+              ops.project({ from, first: MOST_TOKENS - tokens }, tokens, [{ matrix: up, out: outs[3] }]);
+              ops.projectAdd({ from, norm, first: MOST_TOKENS - tokens }, tokens, up, sums, bias);
+              ops.projectAdd({ from }, tokens, first, sums);
+              ops.projectGated({ from, norm }, tokens, first, up, gated);
+              ops.run();
+              for (const [n, out] of [...outs, sums, gated, embedded].entries()) {
+                keep(results, `${name}, ${kind}, ${tokens} tokens, buffer ${n}`, ops, out);
+              }
+            }
+            return results;
+          });
+        }
+      },
+    });
+
+    Deno.test({
+      name: `The product of ${name} is within its error bound of the product in binary64`,
+      ...unsanitized,
+      async fn() {
+        const random = new Random(5);
+        const columns = columnsOf(format, 9, 270);
+        const w = weights(format, 19, columns, random);
+        const inputs = Array.from({ length: 6 }, () => numbers(columns, random, 3));
+        const results = await agree(activations, (ops) => {
+          const matrix = loadMatrix(ops, w);
+          const from = ops.buffer(6, columns);
+          const out = ops.buffer(6, 19);
+          inputs.forEach((x, t) => ops.row(from, t).set(x));
+          ops.project({ from }, 6, [{ matrix, out }]);
+          ops.run();
+          const results: Results = new Map();
+          keep(results, "out", ops, out);
+          return results;
+        });
+        inputs.forEach((x, t) => {
+          for (let r = 0; r < w.rows; r++) {
+            const { sum, bound } = exactProduct(w, r, x, activations);
+            const error = Math.abs(results.get(`out, row ${t}`)![r] - sum);
+            assert(error <= bound, `row ${r} of token ${t}: off by ${error}, the bound is ${bound}`);
+          }
+        });
+      },
+    });
+  }
+}
+
+/**
+ * A row's product in binary64, and how far off binary32 arithmetic may be.
+ *
+ * With f32 a weight's share passes 1 rounding of its product, at most 15 of the sum of its half (the first addition, to
+ * zero, is exact), 1 of the two halves, 1 of the scale and one for each block: k = 18 + blocks roundings, each a factor
+ * of 1 + d with |d| <= 2^-24, so that it is off by at most k U / (1 - k U) of its magnitude. No product here is
+ * subnormal but by a weight that is; 2^-149 a rounding covers those.
+ *
+ * With integers an activation is off by half a unit, max / top / 2, plus what two roundings in its division can move it
+ * by (2^-22 of top units); the block's sum is exact, and 3 roundings and one for each block follow, one more being in the
+ * activations' scale.
+ */
+function exactProduct(w: Weights, row: number, x: Float32Array, activations: Activations) {
+  const blocks = padded(w.columns) / 32;
+  const top = activations === "i8" ? 127 : 32767;
+  let [sum, magnitude, moved] = [0, 0, 0];
+  for (let b = 0; b < blocks; b++) {
+    let [max, ofWeights] = [0, 0];
+    for (let c = 32 * b; c < Math.min(32 * b + 32, w.columns); c++) {
+      const value = w.values[row * w.columns + c];
+      sum += value * x[c];
+      magnitude += Math.abs(value * x[c]);
+      ofWeights += Math.abs(value);
+      max = Math.max(max, Math.abs(x[c]));
+    }
+    moved += ofWeights * max / top * (0.5 + top * 2 ** -22);
+  }
+  if (activations === "f32") moved = 0;
+  const k = (activations === "f32" ? 18 : 4) + blocks;
+  // The sum in binary64 is off by less than one rounding in binary32.
+  return { sum, bound: moved + (k + 1) * U / (1 - k * U) * (magnitude + moved) + k * 32 * 2 ** -149 };
+}
+
+Deno.test({
+  name: "Pool.project of more rows and tokens than a tile gives the bits of Reference",
+  ...unsanitized,
+  async fn() {
+    for (const format of [Q4B32, BF16]) {
+      for (const tokens of [1, 33]) {
+        await agree("f32", (ops) => {
+          const random = new Random(9);
+          const matrix = loadMatrix(ops, weights(format, 1043, 32, random));
+          const up = loadMatrix(ops, weights(format, 1043, 32, random));
+          const from = ops.buffer(33, 32);
+          const [out, sum, gated] = [1, 2, 3].map(() => ops.buffer(33, 1043));
+          for (let t = 0; t < 33; t++) ops.row(from, t).set(numbers(32, random));
+          ops.project({ from }, tokens, [{ matrix, out }]);
+          ops.projectAdd({ from }, tokens, up, sum);
+          ops.projectGated({ from }, tokens, matrix, up, gated);
+          ops.run();
+          const results: Results = new Map();
+          [out, sum, gated].forEach((buffer, n) => keep(results, `${format.name}, buffer ${n}`, ops, buffer));
+          return results;
+        });
+      }
+    }
+  },
+});
+
+Deno.test({
+  name: "Pool.projectGated is silu(g) times u",
+  ...unsanitized,
+  async fn() {
+    // Identity matrices: the products are the activations themselves.
+    const bytes = new Uint8Array(Float32Array.from({ length: 1024 }, (_, n) => n % 33 === 0 ? 1 : 0).buffer);
+    const identity: Weights = { format: F32, rows: 32, columns: 32, bytes, values: new Float64Array() };
+    const inputs = Float32Array.from({ length: 32 * 20 }, (_, n) => n * 0.55 - 176);
+    const results = await agree("f32", (ops) => {
+      const matrix = loadMatrix(ops, identity);
+      const [from, out] = [ops.buffer(20, 32), ops.buffer(20, 32)];
+      for (let t = 0; t < 20; t++) ops.row(from, t).set(inputs.subarray(32 * t, 32 * t + 32));
+      ops.projectGated({ from }, 20, matrix, matrix, out);
+      ops.run();
+      const results: Results = new Map();
+      keep(results, "out", ops, out);
+      return results;
+    });
+    inputs.forEach((x, n) => {
+      const y = results.get(`out, row ${n >> 5}`)![n & 31];
+      const wanted = x / (1 + Math.exp(-x)) * x;
+      // exp stops at 88, where silu is below 1e-36.
+      assert(Math.abs(y - wanted) <= 5e-7 * Math.abs(wanted) + 1e-32, `silu(${x}) * ${x} = ${y}, not ${wanted}`);
+    });
+  },
+});
+
+// ---------------------------------------------------------------- attention
+
+/** RMSNorm, rotation and attention in binary64. */
+class PlainAttention {
+  readonly #keys: Float64Array[][] = [];
+  readonly #values: Float64Array[][] = [];
+
+  constructor(
+    readonly heads: number,
+    readonly groups: number,
+    readonly d: number,
+    readonly table: Float32Array,
+    readonly norms: readonly [Float32Array, Float32Array] | undefined,
+  ) {}
+
+  #turned(x: Float32Array, norm: Float32Array | undefined): Float64Array {
+    const { d, table } = this;
+    const at = (this.#keys.length - 1) * d;
+    let v = Float64Array.from(x);
+    if (norm) {
+      const root = Math.sqrt(v.reduce((sum, x) => sum + x * x, 0) / d + 1e-6);
+      v = v.map((x, n) => x / root * norm[n]);
+    }
+    const half = d / 2;
+    return v.map((_, n) => {
+      const [c, s] = [table[at + n % half], table[at + half + n % half]];
+      return n < half ? v[n] * c - v[n + half] * s : v[n] * c + v[n - half] * s;
+    });
+  }
+
+  token(q: Float32Array, k: Float32Array, v: Float32Array): Float64Array {
+    const { heads, groups, d, norms } = this;
+    const head = (x: Float32Array, n: number) => x.subarray(n * d, n * d + d);
+    const keys: Float64Array[] = [];
+    this.#keys.push(keys);
+    for (let g = 0; g < groups; g++) keys.push(this.#turned(head(k, g), norms?.[1]));
+    this.#values.push(Array.from({ length: groups }, (_, g) => Float64Array.from(head(v, g))));
+    const out = new Float64Array(heads * d);
+    for (let h = 0; h < heads; h++) {
+      const g = Math.floor(h * groups / heads);
+      const query = this.#turned(head(q, h), norms?.[0]);
+      const scores = this.#keys.map((keys) => keys[g].reduce((sum, k, n) => sum + k * query[n], 0) / Math.sqrt(d));
+      const top = Math.max(...scores);
+      const parts = scores.map((s) => Math.exp(s - top));
+      const total = parts.reduce((a, b) => a + b);
+      parts.forEach((part, p) => this.#values[p][g].forEach((v, n) => out[h * d + n] += part / total * v));
+    }
+    return out;
+  }
+}
+
+for (const [headDim, heads, groups] of [[4, 1, 1], [4, 6, 2], [8, 4, 2], [20, 3, 3], [64, 9, 3], [128, 2, 1]]) {
+  for (const normed of [false, true]) {
+    const what = `${heads} heads of ${headDim} over ${groups}${normed ? ", normalized" : ""}`;
+    Deno.test({
+      name: `Pool.attend with ${what} gives the bits of Reference, near those of binary64`,
+      ...unsanitized,
+      async fn() {
+        for (const batches of [[1, 1, 1, 1, 1, 1], [5, 1, 1], [33, 1], [3, 4, 2, 1], [70, 1, 2]]) {
+          const random = new Random(headDim + heads);
+          const count = batches.reduce((a, b) => a + b);
+          const q = Array.from({ length: count }, () => numbers(heads * headDim, random, 1.5));
+          const k = Array.from({ length: count }, () => numbers(groups * headDim, random, 1.5));
+          const v = Array.from({ length: count }, () => numbers(groups * headDim, random));
+          const table = new Float32Array(count * headDim);
+          for (let p = 0; p < count; p++) {
+            for (let n = 0; n < headDim / 2; n++) {
+              table[p * headDim + n] = Math.cos(p / (n + 1));
+              table[p * headDim + headDim / 2 + n] = Math.sin(p / (n + 1));
+            }
+          }
+          const norms = normed ? [numbers(headDim, random), numbers(headDim, random)] as const : undefined;
+          const results = await agree("f32", (ops) => {
+            const cache = ops.cache(count, groups, headDim);
+            const rope = ops.ropeTable(count, table);
+            const [qNorm, kNorm] = (norms ?? []).map((norm) => ({ weight: loadVector(ops, norm), eps: 1e-6 }));
+            const most = Math.max(...batches);
+            const [bq, bk, bv, out] = [heads, groups, groups, heads].map((n) => ops.buffer(most, n * headDim));
+            const results: Results = new Map();
+            let position = 0;
+            for (const tokens of batches) {
+              for (let t = 0; t < tokens; t++) {
+                ops.row(bq, t).set(q[position + t]);
+                ops.row(bk, t).set(k[position + t]);
+                ops.row(bv, t).set(v[position + t]);
+              }
+              ops.attend({ q: bq, k: bk, v: bv, out, cache, rope, heads, position, qNorm, kNorm }, tokens);
+              ops.run();
+              for (let t = 0; t < tokens; t++) results.set(`position ${position + t}`, ops.row(out, t).slice());
+              position += tokens;
+            }
+            return results;
+          });
+          const plain = new PlainAttention(heads, groups, headDim, table, norms);
+          for (let p = 0; p < count; p++) {
+            const wanted = plain.token(q[p], k[p], v[p]);
+            results.get(`position ${p}`)!.forEach((y, n) => {
+              assert(Math.abs(y - wanted[n]) < 2e-5, `position ${p}, value ${n}: ${y}, not ${wanted[n]}`);
+            });
+          }
+        }
+      },
+    });
+  }
+}
+
+// ---------------------------------------------------------------- memories
+
+/** Bytes of a large matrix, made fast: words of noise, with what a weight must not be masked out. */
+function noise(format: Format, rows: number, columns: number): Weights {
+  const bytes = new Uint8Array(rows * columns / format.blockWeights * format.blockBytes);
+  const words = new Uint32Array(bytes.buffer);
+  const random = new Random(rows);
+  for (let n = 0; n < words.length; n++) words[n] = random.bits();
+  if (format === F32) { for (let n = 0; n < words.length; n++) words[n] = (words[n] & 0x81ffffff) | 0x3c000000; }
+  if (format === BF16) { for (let n = 0; n < words.length; n++) words[n] = (words[n] & 0x81ff81ff) | 0x3c003c00; }
+  if (format.kind === "block") {
+    for (let at = 1; at < bytes.length; at += format.blockBytes) bytes[at] = (bytes[at] & 0x83) | 0x24;
+  }
+  return { format, rows, columns, bytes, values: new Float64Array() };
+}
+
+// Of 10 MiB half is kept free and one is for reading, which leaves 4 for weights. Each of these takes more than 8 and
+// less than 12 as it is held: 4 bytes a weight, 2, and 1 + 1/8 or 1/2 + 1/8 with the scales in binary32.
+const SMALL = 10 << 20;
+const LARGE: readonly [Format, number, number, number][] = [
+  [F32, 2203, 1000, 2203 * 1000 * 4],
+  [F64, 2203, 1000, 2203 * 1000 * 4],
+  [BF16, 2203, 2000, 2203 * 2000 * 2],
+  [Q8B32, 3901, 2048, 3901 * 2048 * 1.125],
+  [Q4B32, 7001, 2048, 7001 * 2048 * 0.625],
+];
+
+Deno.test("Pool gives the same bits when weights lie in several memories", () => {
+  for (const [format, rows, columns, held] of LARGE) {
+    assert(held > 8 * 2 ** 20 && held < 11 * 2 ** 20);
+    const w = format === F64 ? weights(format, rows, columns, new Random(3), false) : noise(format, rows, columns);
+    for (const activations of format.kind === "block" ? ACTIVATIONS : ["f32"] as const) {
+      const program = (ops: Operations) => {
+        const random = new Random(2);
+        const matrix = loadMatrix(ops, w);
+        const other = loadMatrix(ops, weights(format, rows, 32, random, false));
+        const norm = { weight: loadVector(ops, numbers(columns, random)), eps: 1e-5 };
+        const bias = loadVector(ops, numbers(rows, random));
+        const from = ops.buffer(34, columns);
+        const narrow = ops.buffer(34, 32);
+        for (let t = 0; t < 34; t++) {
+          ops.row(from, t).set(numbers(columns, random));
+          ops.row(narrow, t).set(numbers(32, random));
+        }
+        const results: Results = new Map();
+        const out = ops.buffer(34, rows);
+        const rowsOf = ops.buffer(34, columns);
+        for (const tokens of format === F64 ? [2] : [1, 34]) {
+          const what = `${format.name} ${activations}, ${tokens} tokens`;
+          ops.project({ from, norm }, tokens, [{ matrix, bias, out }]);
+          ops.projectAdd({ from: narrow }, tokens, other, out);
+          ops.projectAdd({ from }, tokens, matrix, out);
+          ops.embed(matrix, Array.from({ length: tokens }, (_, t) => (t * 1237 + rows - 1) % rows), rowsOf);
+          ops.run();
+          keep(results, what, ops, out);
+          keep(results, `${what}, embedded`, ops, rowsOf);
+          ops.projectGated({ from }, tokens, matrix, matrix, out);
+          ops.run();
+          keep(results, `${what}, gated`, ops, out);
+        }
+        return results;
+      };
+      const whole = using(new Pool({ threads: 1, activations }), program);
+      const pieces = using(new Pool({ threads: 2, activations, memoryBytes: SMALL }), program);
+      for (const [name, row] of pieces) assertSameBits(row, whole.get(name)!, name);
+    }
+  }
+});
+
+Deno.test("Pool in several memories gives the bits of Reference", () => {
+  const w = noise(Q8B32, 3901, 2048);
+  const program = (ops: Operations) => {
+    const matrix = loadMatrix(ops, w);
+    const [from, out, row] = [ops.buffer(1, 2048), ops.buffer(1, 3901), ops.buffer(3, 2048)];
+    ops.row(from, 0).set(numbers(2048, new Random(1)));
+    ops.project({ from }, 1, [{ matrix, out }]);
+    ops.embed(matrix, [0, 1900, 3900], row);
+    ops.run();
+    const results: Results = new Map();
+    keep(results, "product", ops, out);
+    keep(results, "embedded", ops, row);
+    return results;
+  };
+  const defined = program(new Reference("i16"));
+  const pieces = using(new Pool({ threads: 2, activations: "i16", memoryBytes: SMALL }), program);
+  for (const [name, row] of pieces) assertSameBits(row, defined.get(name)!, name);
+});
+
+Deno.test("Pool.matrix and Reference.matrix name the block whose scale is not finite, in whichever memory it lies", () => {
+  for (const [format, rows] of [[Q8B32, 3901], [Q4B32, 7001]] as const) {
+    const { bytes } = noise(format, rows, 2048);
+    const blocks = bytes.length / format.blockBytes;
+    for (const block of [0, 64 * 9 + 5, blocks >> 1, blocks - 1]) {
+      for (const bits of [0x7c00, 0xfc00, 0x7e01]) {
+        const broken = bytes.slice();
+        new DataView(broken.buffer).setUint16(block * format.blockBytes, bits, true);
+        for (const ops of [new Reference(), new Pool({ threads: 1 }), new Pool({ threads: 1, memoryBytes: SMALL })]) {
+          const weights = { format, rows, columns: 2048, bytes: broken, values: new Float64Array() };
+          const error = using(ops, (ops) => assertThrows(() => loadMatrix(ops, weights), BadScale));
+          assertEquals(error.block, block);
+        }
+      }
+    }
+  }
+});
+
+Deno.test("Pool.weightBytes counts the weights as the file has them", async () => {
+  for (const ops of [new Reference(), new Pool({ threads: 2 })]) {
+    const random = new Random(1);
+    loadMatrix(ops, weights(Q4B32, 5, 64, random));
+    loadMatrix(ops, weights(F64, 3, 7, random));
+    loadVector(ops, numbers(9, random));
+    assertEquals(ops.weightBytes, 5 * 2 * 18 + 3 * 7 * 8 + 9 * 4);
+    await ops.reset();
+    assertEquals(ops.weightBytes, 0);
+    ops.close();
+  }
+});
+
+// ---------------------------------------------------------------- programs
+
+Deno.test("Pool.reset makes room for another model, which gives what it gives in a new pool", async () => {
+  const ids = [3, 60, 7, 7, 41];
+  const [qwen, head] = [`${MODELS}/qwen3`, `${MODELS}/head-dim`];
+  for (const threads of THREADS) {
+    const fresh = (directory: string) => {
+      return using(new Pool({ threads }), (ops) => load(ops, directory).feed(ids).slice());
+    };
+    const wanted = new Map([TINY, qwen, head].map((directory) => [directory, fresh(directory)]));
+    const pool = new Pool({ threads });
+    for (const directory of [TINY, qwen, head, TINY, TINY, head, qwen]) {
+      const model = load(pool, directory);
+      assertSameBits(model.feed(ids), wanted.get(directory)!, `${threads} threads, ${directory}`);
+      model.feed([5]);
+      await pool.reset();
+    }
+    // Also when nothing was run, and after weights in several memories.
+    load(pool, qwen);
+    await pool.reset();
+    await pool.reset();
+    assertSameBits(load(pool, TINY).feed(ids), wanted.get(TINY)!, `${threads} threads, after an unused model`);
+    pool.close();
+  }
+  const pool = new Pool({ threads: 2, memoryBytes: SMALL });
+  const matrix = loadMatrix(pool, noise(F32, 2203, 1000));
+  const [from, out] = [pool.buffer(1, 1000), pool.buffer(1, 2203)];
+  pool.row(from, 0).fill(1);
+  pool.project({ from }, 1, [{ matrix, out }]);
+  pool.run();
+  await pool.reset();
+  const small = using(new Pool({ threads: 1 }), (ops) => load(ops, TINY).feed(ids).slice());
+  assertSameBits(load(pool, TINY).feed(ids), small, "after several memories");
+  pool.close();
+});
+
+Deno.test("Pool runs programs of changing lengths one right after the other", () => {
+  const random = new Random(4);
+  const w = weights(BF16, 24, 32, random);
+  const x = numbers(32, random);
+  for (const threads of [2, 3]) {
+    using(new Pool({ threads }), (ops) => {
+      const matrix = loadMatrix(ops, w);
+      const [from, out] = [ops.buffer(1, 32), ops.buffer(1, 24)];
+      ops.row(from, 0).set(x);
+      ops.project({ from }, 1, [{ matrix, out }]);
+      ops.run();
+      const once = ops.row(out, 0).slice();
+      // Adding a product n times to zero: every addition is rounded alike here and in the loop below.
+      for (let round = 0; round < 500; round++) {
+        const times = 1 + (round * 7) % 11;
+        const wanted = new Float32Array(24);
+        ops.row(out, 0).fill(0);
+        for (let n = 0; n < times; n++) {
+          ops.projectAdd({ from }, 1, matrix, out);
+          once.forEach((y, n) => wanted[n] += y);
+        }
+        ops.run();
+        assertSameBits(ops.row(out, 0), wanted, `${threads} threads, round ${round}`);
+      }
+      ops.run();
+    });
+  }
+});
+
+Deno.test("A process that closes its pools ends by itself, workers asleep or not", async () => {
+  const script = `
+    import { Pool } from "${new URL("../lib/kernels/pool.ts", import.meta.url)}";
+    import { load } from "${new URL("models.ts", import.meta.url)}";
+    for (const wait of [0, 300]) {
+      const pool = new Pool({ threads: 3 });
+      load(pool, "${TINY}").feed([1, 2, 3]);
+      await new Promise((resolve) => setTimeout(resolve, wait));
+      pool.close();
+    }
+    new Pool({ threads: 2 }).close();
+    console.log("closed");`;
+  const file = Deno.makeTempFileSync({ suffix: ".ts" });
+  try {
+    Deno.writeTextFileSync(file, script);
+    const child = new Deno.Command(Deno.execPath(), {
+      args: ["run", "--no-check", "--allow-all", "--config", `${ROOT}deno.json`, file],
+      stdin: "null",
+      stdout: "piped",
+      stderr: "inherit",
+    }).spawn();
+    const late = setTimeout(() => child.kill("SIGKILL"), 60_000);
+    const { code, stdout } = await child.output();
+    clearTimeout(late);
+    assertEquals([code, new TextDecoder().decode(stdout)], [0, "closed\n"]);
+  } finally {
+    Deno.removeSync(file);
+  }
+});
+
+// ---------------------------------------------------------------- exp
+
+Deno.test("exp is within 2 units in the last place of Math.exp", () => {
+  const single = new Float32Array(1);
+  const bits = new Uint32Array(single.buffer);
+  const unit = (x: number) => {
+    single[0] = x;
+    bits[0]++;
+    const above = single[0];
+    bits[0]--;
+    return above - single[0];
+  };
+  let worst = 0;
+  const check = (x: number) => {
+    const y = exp(Math.fround(x));
+    const wanted = Math.exp(Math.fround(x));
+    const off = Math.abs(y - wanted) / unit(wanted);
+    assert(off <= 2, `exp(${Math.fround(x)}) is ${y}, not ${wanted}: off by ${off} units`);
+    worst = Math.max(worst, off);
+  };
+  for (let n = 0; n <= 200_000; n++) check(-87.29 + n * (88 + 87.29) / 200_000);
+  for (let e = -40; e < 6; e++) for (const sign of [-1, 1]) for (const m of [1, 1.3, 1.7]) check(sign * m * 2 ** e);
+  assert(worst > 0.4, "the sweep saw no error at all, which can't be");
+});
+
+Deno.test("exp is 1 at 0, and 0 far below", () => {
+  assertEquals(exp(0), 1);
+  assertEquals(exp(-0), 1);
+  for (const x of [-Infinity, -1e30, -1000, -104, -88]) assert(Object.is(exp(x), 0), `exp(${x})`);
+});
