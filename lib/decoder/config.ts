@@ -121,7 +121,8 @@ function refuseUnknown(fields: Fields, maxPositions: number): void {
   const only = (field: string, ...allowed: unknown[]) => {
     const value = fields.get(field);
     if (value !== undefined && value !== null && !allowed.includes(value)) {
-      fields.fail(field, `${show(value)} is not supported; the decoder knows ${allowed.map(show).join(", ")}`);
+      const known = allowed.length > 0 ? `; the decoder knows ${allowed.map(show).join(", ")}` : "";
+      fields.fail(field, `${show(value)} is not supported${known}`);
     }
   };
   only("hidden_act", "silu", "swish");
@@ -158,8 +159,15 @@ function ropeFrequencies(fields: Fields, headDim: number): number[] {
   // transformers 5 writes rope_parameters, older versions rope_theta and rope_scaling.
   const parameters = fields.object("rope_parameters");
   const scaling = fields.object("rope_scaling") ?? parameters;
-  const theta = parameters?.positive("rope_theta", Number.NaN);
-  const base = theta !== undefined && !Number.isNaN(theta) ? theta : fields.positive("rope_theta", 10000);
+  for (const [field, value] of Object.entries(parameters?.json ?? {})) {
+    // One set of parameters for each kind of layer, or a part of each head that is not rotated.
+    const partial = field === "partial_rotary_factor" && value !== null && value !== 1;
+    if (partial || (typeof value === "object" && value !== null)) {
+      parameters!.fail(field, `${show(value)} is not supported`);
+    }
+  }
+  const own = (parameters?.get("rope_theta") ?? null) !== null;
+  const base = (own ? parameters! : fields).positive("rope_theta", 10000);
   const plain = Array.from({ length: headDim / 2 }, (_, n) => base ** (-2 * n / headDim));
   const kind = scaling?.get("rope_type") ?? scaling?.get("type") ?? "default";
   if (scaling === undefined || kind === "default") return plain;
