@@ -13,7 +13,7 @@ import { type BlockKernels, type SquaredError } from "./kernels/scalar.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "./kernels/wasm.ts";
 
 /** Bytes of one side of a chunk: small enough for a processor's cache, large enough to make messages cheap. */
-export const CHUNK_BYTES = 1 << 20;
+export const CHUNK_BYTES = 1 << 21;
 
 /** A piece of a file; `file` is an index into the list that {@link runChunks} got. */
 export interface Span {
