@@ -244,8 +244,3 @@ export async function runChunks(
     for (const { worker } of workers) worker.terminate();
   }
 }
-
-/** The number of threads for `--threads`: what was asked for, or one for each processor. */
-export function threadCount(asked?: number): number {
-  return asked ?? navigator.hardwareConcurrency;
-}

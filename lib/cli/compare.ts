@@ -6,7 +6,7 @@ import { exists, nameOf, openCheckpoint, readText } from "../format/checkpoint.t
 import { Pool } from "../kernels/pool.ts";
 import published from "../../bench/reference/smollm2-135m.json" with { type: "json" };
 import { type Command, THREADS } from "./flags.ts";
-import { loadModel, memory, type Model, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
+import { loadModel, memory, type Model, openModel, PROMPT_FLAGS, promptOf, readConfig } from "./model.ts";
 import { Fixed } from "./output.ts";
 
 /** A reference larger than this is another file. */
@@ -77,10 +77,10 @@ export const compareCommand: Command = {
 /** The second model runs with the first one's configuration; its own, where it has one, must say the same. */
 function openQuantized(path: string, float: Model, configPath: string | undefined): Model {
   if (configPath !== undefined) return openModel(path, configPath);
-  const probe = openModelWith(path, float.config);
-  const own = join(probe.checkpoint.directory, "config.json");
-  if (!exists(own)) return probe;
-  const model = openModel(path, own);
+  const checkpoint = openCheckpoint(path);
+  const own = join(checkpoint.directory, "config.json");
+  if (!exists(own)) return { checkpoint, config: float.config };
+  const model = { checkpoint, config: readConfig(own) };
   const difference = differing(float.config, model.config);
   if (difference !== undefined) {
     throw new UsageError(
@@ -90,10 +90,6 @@ function openQuantized(path: string, float: Model, configPath: string | undefine
     );
   }
   return model;
-}
-
-function openModelWith(path: string, config: Config): Model {
-  return { checkpoint: openCheckpoint(path), config };
 }
 
 /** The first field in which two configurations differ, with both values; those that do not change logits are free. */

@@ -39,7 +39,12 @@ export interface Model {
 export function openModel(path: string, configPath?: string): Model {
   const checkpoint = openCheckpoint(path);
   const file = configPath ?? join(checkpoint.directory, "config.json");
-  return { checkpoint, config: parseConfig(file, readText(file, MAX_CONFIG_BYTES)) };
+  return { checkpoint, config: readConfig(file) };
+}
+
+/** Reads a config.json. */
+export function readConfig(path: string): Config {
+  return parseConfig(path, readText(path, MAX_CONFIG_BYTES));
 }
 
 /** Loads the weights. */

@@ -18,10 +18,8 @@ export const CONTROL = {
   barrier: 32,
   /** Threads that sleep on the barrier. */
   sleepers: 48,
-  /** Set when a program failed on some thread. */
-  failed: 64,
   /** Words of the control area; a work counter for each command follows. */
-  words: 80,
+  words: 64,
 } as const;
 
 /** The longest program, in commands. */
@@ -200,12 +198,11 @@ export class Machine {
     for (let t = this.#next(index); t < tokens; t = this.#next(index)) {
       const id = this.#words[(ids >>> 2) + t];
       this.#segments(record, Math.floor(id / GROUP), Math.floor(id / GROUP) + 1, (memory, w, scales) => {
-        const to = memory === 0 ? out + t * stride : this.#tiles[memory];
-        const width = blocks * 32;
-        // A row may be longer than a tile; prepared activations have room for one in every memory.
+        const to = out + t * stride;
+        // In every memory there is room for a row of prepared activations.
         const at = memory === 0 ? to : this.#prepared[memory];
         this.#wasm[memory].unpack_row(kind, w, scales, id % GROUP, blocks, at, flip);
-        if (memory !== 0) this.#move(memory, at, 0, out + t * stride, width * 4);
+        if (memory !== 0) this.#move(memory, at, 0, to, blocks * 32 * 4);
       });
     }
   }
