@@ -40,8 +40,8 @@ export const MODE = { f32: 0, i8: 1, i16: 2, i16paired: 3, i8paired: 4 } as cons
 /** The kinds of packed matrices, as the kernels number them. */
 export const KINDS = ["q4", "q8", "bf16", "f16", "f32"] as const;
 
-/** Bytes of payload of a group (8 rows) and a block of columns, by kind. */
-export const GROUP_BYTES = [128, 256, 512, 512, 1024] as const;
+/** Bytes of a group (8 rows) and a block of columns, scales and all, by kind. */
+export const GROUP_BYTES = [144, 272, 512, 512, 1024] as const;
 
 /** Rows of a group. */
 export const GROUP = 8;
@@ -51,6 +51,15 @@ export const TOKEN_TILE = 32;
 
 /** Groups that it takes at once, for the same reason. */
 export const GROUP_TILE = 64;
+
+/** Streams of a matrix that the kernels for one token read at once, a group of each in turn: a quad of groups. */
+const STREAMS = 4;
+
+/** Quads that a piece of work takes at most: with the groups that are left over, their results fit a tile. */
+const QUAD_TILE = 256;
+
+/** Pieces of work for each thread, so that those that are early find something left to do. */
+const PIECES = 6;
 
 /** The address that stands for the thread's own prepared activations. */
 export const PRIVATE = -1;
@@ -194,14 +203,13 @@ export class Machine {
     const [, record, ids, tokens, out, stride] = c;
     const kind = this.#doubles[record >>> 3];
     const blocks = this.#doubles[(record >>> 3) + 1];
-    const flip = this.#doubles[(record >>> 3) + 2];
     for (let t = this.#next(index); t < tokens; t = this.#next(index)) {
       const id = this.#words[(ids >>> 2) + t];
-      this.#segments(record, Math.floor(id / GROUP), Math.floor(id / GROUP) + 1, (memory, w, scales) => {
+      this.#segments(record, Math.floor(id / GROUP), Math.floor(id / GROUP) + 1, (memory, w) => {
         const to = out + t * stride;
         // In every memory there is room for a row of prepared activations.
         const at = memory === 0 ? to : this.#prepared[memory];
-        this.#wasm[memory].unpack_row(kind, w, scales, id % GROUP, blocks, at, flip);
+        this.#wasm[memory].unpack_row(kind, w, id % GROUP, blocks, at);
         if (memory !== 0) this.#move(memory, at, 0, to, blocks * 32 * 4);
       });
     }
@@ -214,23 +222,21 @@ export class Machine {
   /**
    * The pieces of a matrix that hold its groups first to end - 1.
    *
-   * A record: kind, blocks, flip, number of segments, then for each memory, payload, scales, first group, groups.
+   * A record: kind, blocks, number of segments, then for each memory, address, first group, groups.
    */
   #segments(
     record: number,
     first: number,
     end: number,
-    visit: (memory: number, w: number, scales: number, first: number, groups: number) => void,
+    visit: (memory: number, w: number, first: number, groups: number) => void,
   ): void {
     const d = this.#doubles;
     const at = record >>> 3;
-    const [kind, blocks, , count] = [d[at], d[at + 1], 0, d[at + 3]];
-    for (let s = 0, p = at + 4; s < count; s++, p += 5) {
-      const from = Math.max(first, d[p + 3]);
-      const to = Math.min(end, d[p + 3] + d[p + 4]);
-      if (from >= to) continue;
-      const skip = (from - d[p + 3]) * blocks;
-      visit(d[p], d[p + 1] + skip * GROUP_BYTES[kind], d[p + 2] + skip * GROUP * 4, from, to - from);
+    const [kind, blocks, count] = [d[at], d[at + 1], d[at + 2]];
+    for (let s = 0, p = at + 3; s < count; s++, p += 4) {
+      const from = Math.max(first, d[p + 2]);
+      const to = Math.min(end, d[p + 2] + d[p + 3]);
+      if (from < to) visit(d[p], d[p + 1] + (from - d[p + 2]) * blocks * GROUP_BYTES[kind], from, to - from);
     }
   }
 
@@ -263,19 +269,21 @@ export class Machine {
   }
 
   /**
-   * x or PRIVATE, x stride, tokens, blocks, kernel mode, then, number of matrices, groups a piece, then for each matrix
-   * record, rows padded to groups, y, y stride, bias or 0.
+   * x or PRIVATE, x stride, tokens, blocks, kernel mode, then, number of matrices, then for each matrix record, rows
+   * padded to groups, y, y stride, bias or 0.
    */
   #project(c: Float64Array, index: number): void {
-    const [, source, xStride, tokens, , , then, count, piece] = c;
+    const [, source, xStride, tokens, , , then, count] = c;
     const x = source === PRIVATE ? this.#prepared[0] : source;
+    if (tokens === 1 && this.#inOnePiece(c, count)) return this.#projectOne(c, index, x);
     if (then === THEN.gate) return this.#projectGated(c, index, x);
     let total = 0;
-    for (let m = 0; m < count; m++) total += c[9 + 5 * m + 1] / GROUP;
+    for (let m = 0; m < count; m++) total += c[8 + 5 * m + 1] / GROUP;
+    const piece = this.#pieceOf(total, GROUP_TILE);
     for (let first = this.#next(index) * piece; first < total; first = this.#next(index) * piece) {
       const end = Math.min(first + piece, total);
       for (let m = 0, before = 0; m < count; m++) {
-        const at = 9 + 5 * m;
+        const at = 8 + 5 * m;
         const groups = c[at + 1] / GROUP;
         const from = Math.max(first - before, 0);
         const to = Math.min(end - before, groups);
@@ -301,12 +309,86 @@ export class Machine {
     }
   }
 
-  #projectGated(c: Float64Array, index: number, x: number): void {
-    const [, , xStride, tokens, , , , , piece] = c;
-    const groups = c[10] / GROUP;
-    const [gate, up] = [c[9], c[14]];
-    const [y, yStride] = [c[11], c[12]];
+  /** How much of `total` a thread takes at a time. */
+  #pieceOf(total: number, most: number): number {
+    const { threads } = this.#layout;
+    return Math.min(most, Math.ceil(total / (threads === 1 ? 1 : PIECES * threads)));
+  }
+
+  /** Whether all matrices of a command are whole, in memory 0. */
+  #inOnePiece(c: Float64Array, count: number): boolean {
+    for (let m = 0; m < count; m++) {
+      const at = c[8 + 5 * m] >>> 3;
+      if (this.#doubles[at + 2] !== 1 || this.#doubles[at + 3] !== 0) return false;
+    }
+    return true;
+  }
+
+  /** {@link #project} for one token: a matrix is read as {@link STREAMS} streams. */
+  #projectOne(c: Float64Array, index: number, x: number): void {
+    const [, , , , , , then, count] = c;
+    const each = then === THEN.gate ? 2 : 1;
+    let total = 0;
+    for (let m = 0; m < count; m += each) total += quadsOf(c[8 + 5 * m + 1]);
+    const piece = this.#pieceOf(total, QUAD_TILE);
+    for (let first = this.#next(index) * piece; first < total; first = this.#next(index) * piece) {
+      const end = Math.min(first + piece, total);
+      for (let m = 0, before = 0; m < count; m += each) {
+        const at = 8 + 5 * m;
+        const quads = quadsOf(c[at + 1]);
+        const from = Math.max(first - before, 0);
+        const to = Math.min(end - before, quads);
+        before += quads;
+        if (from < to) this.#quads(c, at, x, from, to);
+      }
+    }
+  }
+
+  /** Quads `from` to `to` - 1 of the matrix at word `at` of a command (gate and up: of both) times one token. */
+  #quads(c: Float64Array, at: number, x: number, from: number, to: number): void {
+    const [, , , , blocks, mode, then] = c;
+    const [record, rows, y, , bias] = c.subarray(at);
+    const wasm = this.#wasm[0];
+    const groups = rows / GROUP;
+    const perStream = Math.floor(groups / STREAMS);
+    const quads = Math.min(to, perStream) - from;
+    // What does not fill the streams goes with the last piece.
+    const left = to === quadsOf(rows) ? groups - STREAMS * perStream : 0;
+    const ROW = GROUP * 4;
+    const product = (record: number, out: number, step: number, outLeft: number) => {
+      const kind = this.#doubles[record >>> 3];
+      const kernel = KERNELS[mode][kind];
+      const w = this.#doubles[(record >>> 3) + 4];
+      const bytes = blocks * GROUP_BYTES[kind];
+      if (quads > 0) wasm[`${kernel}_far`](w + from * bytes, perStream * bytes, x, blocks, out, step, quads);
+      if (left > 0) wasm[kernel](w + STREAMS * perStream * bytes, x, 0, blocks, outLeft, 0, left, 1);
+    };
+    const out = y + from * ROW;
+    const outLeft = y + STREAMS * perStream * ROW;
     const tile = this.#tiles[0];
+    const step = quads * ROW;
+    const direct = then === THEN.write;
+    if (direct) product(record, out, perStream * ROW, outLeft);
+    else product(record, tile, step, tile + STREAMS * step);
+    if (then === THEN.gate) product(c[at + 5], tile + TILE_BYTES, step, tile + TILE_BYTES + STREAMS * step);
+    for (let s = 0; s <= STREAMS; s++) {
+      const length = (s < STREAMS ? quads : left) * GROUP;
+      if (length <= 0) continue;
+      const to = s < STREAMS ? out + s * perStream * ROW : outLeft;
+      const result = direct ? to : tile + s * step;
+      if (bias !== 0) wasm.add(result, bias + (to - y), length);
+      if (then === THEN.add) wasm.add(to, result, length);
+      if (then === THEN.gate) wasm.gated(result, result + TILE_BYTES, to, length);
+    }
+  }
+
+  #projectGated(c: Float64Array, index: number, x: number): void {
+    const [, , xStride, tokens] = c;
+    const groups = c[9] / GROUP;
+    const [gate, up] = [c[8], c[13]];
+    const [y, yStride] = [c[10], c[11]];
+    const tile = this.#tiles[0];
+    const piece = this.#pieceOf(groups, GROUP_TILE);
     for (let first = this.#next(index) * piece; first < groups; first = this.#next(index) * piece) {
       const end = Math.min(first + piece, groups);
       const rows = (end - first) * GROUP;
@@ -336,17 +418,17 @@ export class Machine {
   ): void {
     const blocks = c[4];
     const kernel = KERNELS[c[5]][this.#doubles[record >>> 3]];
-    this.#segments(record, first, end, (memory, w, scales, from, groups) => {
+    this.#segments(record, first, end, (memory, w, from, groups) => {
       const to = y + (from - first) * GROUP * 4;
       if (memory === 0) {
-        this.#wasm[0][kernel](w, scales, x, xStride, blocks, to, yStride, groups, tokens);
+        this.#wasm[0][kernel](w, x, xStride, blocks, to, yStride, groups, tokens);
         return;
       }
       // The kernels see one memory: the activations go there, the results come back.
       const own = this.#prepared[memory];
       const rowBytes = groups * GROUP * 4;
       this.#move(0, x, memory, own, tokens * xStride);
-      this.#wasm[memory][kernel](w, scales, own, xStride, blocks, this.#tiles[memory], rowBytes, groups, tokens);
+      this.#wasm[memory][kernel](w, own, xStride, blocks, this.#tiles[memory], rowBytes, groups, tokens);
       for (let k = 0; k < tokens; k++) {
         this.#move(memory, this.#tiles[memory] + k * rowBytes, 0, to + k * yStride, rowBytes);
       }
@@ -403,7 +485,12 @@ export class Machine {
   }
 }
 
-/** The kernels by mode and kind. */
+/** The quads of a matrix of `rows` rows; one at least, that of the groups which are left over. */
+function quadsOf(rows: number): number {
+  return Math.max(1, Math.floor(rows / (STREAMS * GROUP)));
+}
+
+/** The kernels by mode and kind; those for one token and several streams have `_far` added. */
 const KERNELS: readonly (readonly string[])[] = [
   KINDS.map((kind) => `f32_${kind}`),
   ["i8_q4"],

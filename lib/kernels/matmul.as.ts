@@ -1,16 +1,22 @@
-// AssemblyScript: products of a matrix with activations, straight from the blocks. scalar.ts defines the result of
+// AssemblyScript: products of a matrix with activations, straight from the blocks. reference.ts defines the result of
 // each, down to the order of the additions; tests/pool_test.ts holds these functions to it bit for bit.
 //
 // A lane is a row, so nothing is ever summed across lanes. Matrices are packed when they are loaded (pack_*), in groups
-// of 8 rows; a group is a sequence of blocks of 32 columns, a block is two halves of 4 rows:
+// of 8 rows; a group is a sequence of blocks of 32 columns, a block is two halves of 4 rows and, for q4 and q8, their
+// scales:
 //
 //   q4   64 bytes a half: word c (0..3) of lane r holds columns 4c..4c+3 of row r in the low nibbles of its bytes, and
-//        columns 16+4c..16+4c+3 in the high ones
+//        columns 16+4c..16+4c+3 in the high ones, each as level + 8
 //   q8   128 bytes a half: for j in 0..15 the pairs (column j, column 16+j) of the 4 rows
 //   16   256 bytes a half: the same with 16-bit floats
 //   f32  512 bytes a half: for j in 0..15 column j of the 4 rows, then column 16+j
 //
-// Scales are binary32, apart from the payload: 8 for each block of a group, in the order of the rows.
+//   scales   16 bytes: lane r holds the binary16 of row 4+r in its low half, that of row r in its high half
+//
+// What the engine (V8) makes of this decides how it is written:
+// - it checks the address of each load, so loads are few and wide, at few distinct offsets;
+// - it builds a constant vector anew at each use, in three instructions. It can't know that an exported variable never
+//   changes, so vectors made of those stay in registers.
 
 const Q4: i32 = 0;
 const Q8: i32 = 1;
@@ -18,13 +24,35 @@ const BF16: i32 = 2;
 const F16: i32 = 3;
 const F32: i32 = 4;
 
+/** 15 in each byte. */
+export let nibbles: i32 = 0x0f0f0f0f;
+/** 1 in each 16-bit half. */
+export let ones: i32 = 0x00010001;
+/** The upper 16 bits. */
+export let upper: i32 = 0xffff0000;
+/** See {@link halves}. */
+export let halfBits: i32 = 0x8fffe000;
+export let halfPower: f32 = 5192296858534827628530496329220096.0;
+/** See {@link lowOf}, {@link highOf}. */
+export let lowNibble: i32 = 0x00000f00;
+export let lowPower: f32 = 32768;
+export let lowBias: f32 = 32776;
+export let highNibble: i32 = 0x0000f000;
+export let highPower: f32 = 2048;
+export let highBias: f32 = 2056;
+
 /** Bytes of the payload of 4 rows and 32 columns. */
 @inline
 function halfBytes(kind: i32): usize {
   return kind == Q4 ? 64 : kind == Q8 ? 128 : kind == F32 ? 512 : 256;
 }
 
-// Loads are the dear part: the engine checks the address of each. So activations are loaded four at a time.
+/** Bytes of 8 rows and 32 columns, with their scales. */
+@inline
+function blockBytes(kind: i32): usize {
+  return 2 * halfBytes(kind) + (kind <= Q8 ? 16 : 0);
+}
+
 @inline
 function lane0(v: v128): v128 {
   return v128.shuffle<i32>(v, v, 0, 0, 0, 0);
@@ -50,25 +78,43 @@ function splat(at: usize): v128 {
 /**
  * Four binary16 as binary32. `h` has their bits from bit 31 down; the rest does not matter. The exponent is moved by a
  * product with 2^112, which is exact for subnormals too, but not for infinities and NaNs: loading refuses them.
+ *
+ * @param bits,power halfBits and halfPower in each lane
  */
 @inline
-function halves(h: v128): v128 {
-  return f32x4.mul(
-    v128.and(i32x4.shr_s(h, 3), i32x4.splat(0x8fffe000)),
-    f32x4.splat(5192296858534827628530496329220096.0),
-  );
+function halves(h: v128, bits: v128, power: v128): v128 {
+  return f32x4.mul(v128.and(i32x4.shr_s(h, 3), bits), power);
+}
+
+/** The scales of a half. `packed` are those of the block. */
+@inline
+function scalesOf(half: i32, packed: v128, bits: v128, power: v128): v128 {
+  return halves(half == 0 ? packed : i32x4.shl(packed, 16), bits, power);
+}
+
+// ---------------------------------------------------------------- exact activations
+
+/** The first constant that {@link lowOf} and {@link highOf} take. */
+@inline
+function maskOf(kind: i32): v128 {
+  return i32x4.splat(kind == Q4 ? lowNibble : kind == BF16 ? upper : halfBits);
 }
 
 /**
  * Columns 4c+k and 16+4c+k of the 4 rows of a half, as a pair; `at` is the first byte of column 4c, k and half are
- * constants of the call. For q4 one load serves four columns: `before` is the pair of column 4c+k-1.
+ * constants of the call. For q4 one load serves four columns: `word` is it, and the pair is in bits 8 to 15.
  */
 @inline
-function pairOf(kind: i32, at: usize, k: i32, half: i32, before: v128): v128 {
-  if (kind == Q4) return k == 0 ? v128.load(at + half * 64) : i32x4.shr_u(before, 8);
+function pairOf(kind: i32, at: usize, k: i32, half: i32, word: v128): v128 {
+  if (kind == Q4) return k == 0 ? i32x4.shl(word, 8) : k == 1 ? word : i32x4.shr_u(word, 8 * (k - 1));
   if (kind == Q8) return v128.load_ext<i8>(at + k * 8 + half * 128);
-  if (kind == F32) return before;
+  if (kind == F32) return word;
   return v128.load(at + k * 16 + half * 256);
+}
+
+@inline
+function wordOf(kind: i32, at: usize, half: i32): v128 {
+  return kind == Q4 ? v128.load(at + half * 64) : i32x4.splat(0);
 }
 
 /** Bytes from column 4c to column 4c+4 of a half. */
@@ -77,29 +123,34 @@ function quadBytes(kind: i32): usize {
   return kind == Q4 ? 16 : kind == Q8 ? 32 : kind == F32 ? 128 : 64;
 }
 
-/** Column j of 4 rows as binary32, from the low part of a pair. */
+/**
+ * Column 4c+k of 4 rows as binary32. For q4 the nibble becomes the last bits of 2^15 + level + 8, from which 2^15 + 8 is
+ * subtracted: exact, and cheaper than two shifts and a conversion.
+ */
 @inline
-function lowOf(kind: i32, pair: v128): v128 {
-  if (kind == Q4) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 28), 28));
+function lowOf(kind: i32, at: usize, k: i32, half: i32, pair: v128, mask: v128, power: v128, bias: v128): v128 {
+  if (kind == Q4) return f32x4.sub(v128.or(v128.and(pair, mask), power), bias);
   if (kind == Q8) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 16), 16));
   if (kind == BF16) return i32x4.shl(pair, 16);
-  return halves(i32x4.shl(pair, 16));
+  if (kind == F16) return halves(i32x4.shl(pair, 16), mask, power);
+  return v128.load(at + k * 32 + half * 512);
 }
 
-/** Column 16+j of 4 rows as binary32. */
+/** Column 16+4c+k of 4 rows as binary32; for q4 as {@link lowOf}, with 2^11. */
 @inline
-function highOf(kind: i32, pair: v128): v128 {
-  if (kind == Q4) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 24), 28));
+function highOf(kind: i32, at: usize, k: i32, half: i32, pair: v128, mask: v128, power: v128, bias: v128): v128 {
+  if (kind == Q4) return f32x4.sub(v128.or(v128.and(pair, mask), power), bias);
   if (kind == Q8) return f32x4.convert_i32x4_s(i32x4.shr_s(pair, 16));
-  if (kind == BF16) return v128.and(pair, i32x4.splat(0xffff0000));
-  return halves(pair);
+  if (kind == BF16) return v128.and(pair, mask);
+  if (kind == F16) return halves(pair, mask, power);
+  return v128.load(at + k * 32 + half * 512 + 16);
 }
 
-/** The sum of one block over one token, added to the row's sum. */
+/** The sum of one block over one token, added to the row's sum; `scales` only count for q4 and q8. */
 @inline
-function finish(kind: i32, sum: v128, low: v128, high: v128, scale: usize): v128 {
+function finish(kind: i32, sum: v128, low: v128, high: v128, scales: v128): v128 {
   const block = f32x4.add(low, high);
-  return f32x4.add(sum, kind <= Q8 ? f32x4.mul(block, v128.load(scale)) : block);
+  return f32x4.add(sum, kind <= Q8 ? f32x4.mul(block, scales) : block);
 }
 
 @inline
@@ -107,72 +158,103 @@ function madd(sum: v128, w: v128, x: v128): v128 {
   return f32x4.add(sum, f32x4.mul(w, x));
 }
 
-/** Column 4c+k of 4 rows as binary32: `pair` is that of pairOf. */
+/** Adds to y the products of one block of a group (8 rows) with one token; exact binary32 activations. */
 @inline
-function lowAt(kind: i32, at: usize, k: i32, half: i32, pair: v128): v128 {
-  return kind == F32 ? v128.load(at + k * 32 + half * 512) : lowOf(kind, pair);
-}
-
-/** Column 16+4c+k of 4 rows as binary32. */
-@inline
-function highAt(kind: i32, at: usize, k: i32, half: i32, pair: v128): v128 {
-  return kind == F32 ? v128.load(at + k * 32 + half * 512 + 16) : highOf(kind, pair);
-}
-
-/** One group (8 rows) times one token; exact binary32 activations. */
-@inline
-function group1(kind: i32, w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
-  let a = f32x4.splat(0), b = f32x4.splat(0);
-  for (let n = 0; n < blocks; n++) {
-    let aLow = f32x4.splat(0), aHigh = f32x4.splat(0), bLow = f32x4.splat(0), bHigh = f32x4.splat(0);
-    for (const end = x + 64; x < end; x += 16, w += quadBytes(kind)) {
-      const lows = v128.load(x), highs = v128.load(x, 64);
-      let v = lane0(lows);
-      let u = lane0(highs);
-      let p = pairOf(kind, w, 0, 0, a);
-      let q = pairOf(kind, w, 0, 1, a);
-      aLow = madd(aLow, lowAt(kind, w, 0, 0, p), v);
-      aHigh = madd(aHigh, highAt(kind, w, 0, 0, p), u);
-      bLow = madd(bLow, lowAt(kind, w, 0, 1, q), v);
-      bHigh = madd(bHigh, highAt(kind, w, 0, 1, q), u);
-      v = lane1(lows);
-      u = lane1(highs);
-      p = pairOf(kind, w, 1, 0, p);
-      q = pairOf(kind, w, 1, 1, q);
-      aLow = madd(aLow, lowAt(kind, w, 1, 0, p), v);
-      aHigh = madd(aHigh, highAt(kind, w, 1, 0, p), u);
-      bLow = madd(bLow, lowAt(kind, w, 1, 1, q), v);
-      bHigh = madd(bHigh, highAt(kind, w, 1, 1, q), u);
-      v = lane2(lows);
-      u = lane2(highs);
-      p = pairOf(kind, w, 2, 0, p);
-      q = pairOf(kind, w, 2, 1, q);
-      aLow = madd(aLow, lowAt(kind, w, 2, 0, p), v);
-      aHigh = madd(aHigh, highAt(kind, w, 2, 0, p), u);
-      bLow = madd(bLow, lowAt(kind, w, 2, 1, q), v);
-      bHigh = madd(bHigh, highAt(kind, w, 2, 1, q), u);
-      v = lane3(lows);
-      u = lane3(highs);
-      p = pairOf(kind, w, 3, 0, p);
-      q = pairOf(kind, w, 3, 1, q);
-      aLow = madd(aLow, lowAt(kind, w, 3, 0, p), v);
-      aHigh = madd(aHigh, highAt(kind, w, 3, 0, p), u);
-      bLow = madd(bLow, lowAt(kind, w, 3, 1, q), v);
-      bHigh = madd(bHigh, highAt(kind, w, 3, 1, q), u);
-    }
-    a = finish(kind, a, aLow, aHigh, scales);
-    b = finish(kind, b, bLow, bHigh, scales + 16);
-    w += halfBytes(kind);
-    scales += 32;
-    x += 64;
+function block1(
+  kind: i32,
+  w: usize,
+  x: usize,
+  y: usize,
+  mask: v128,
+  mask2: v128,
+  power: v128,
+  power2: v128,
+  bias: v128,
+  bias2: v128,
+  bits: v128,
+  scale: v128,
+): void {
+  let aLow = f32x4.splat(0), aHigh = f32x4.splat(0), bLow = f32x4.splat(0), bHigh = f32x4.splat(0);
+  for (const end = x + 64; x < end; x += 16, w += quadBytes(kind)) {
+    const lows = v128.load(x), highs = v128.load(x, 64);
+    const pWord = wordOf(kind, w, 0), qWord = wordOf(kind, w, 1);
+    let v = lane0(lows);
+    let u = lane0(highs);
+    let p = pairOf(kind, w, 0, 0, pWord);
+    let q = pairOf(kind, w, 0, 1, qWord);
+    aLow = madd(aLow, lowOf(kind, w, 0, 0, p, mask, power, bias), v);
+    aHigh = madd(aHigh, highOf(kind, w, 0, 0, p, mask2, power2, bias2), u);
+    bLow = madd(bLow, lowOf(kind, w, 0, 1, q, mask, power, bias), v);
+    bHigh = madd(bHigh, highOf(kind, w, 0, 1, q, mask2, power2, bias2), u);
+    v = lane1(lows);
+    u = lane1(highs);
+    p = pairOf(kind, w, 1, 0, pWord);
+    q = pairOf(kind, w, 1, 1, qWord);
+    aLow = madd(aLow, lowOf(kind, w, 1, 0, p, mask, power, bias), v);
+    aHigh = madd(aHigh, highOf(kind, w, 1, 0, p, mask2, power2, bias2), u);
+    bLow = madd(bLow, lowOf(kind, w, 1, 1, q, mask, power, bias), v);
+    bHigh = madd(bHigh, highOf(kind, w, 1, 1, q, mask2, power2, bias2), u);
+    v = lane2(lows);
+    u = lane2(highs);
+    p = pairOf(kind, w, 2, 0, pWord);
+    q = pairOf(kind, w, 2, 1, qWord);
+    aLow = madd(aLow, lowOf(kind, w, 2, 0, p, mask, power, bias), v);
+    aHigh = madd(aHigh, highOf(kind, w, 2, 0, p, mask2, power2, bias2), u);
+    bLow = madd(bLow, lowOf(kind, w, 2, 1, q, mask, power, bias), v);
+    bHigh = madd(bHigh, highOf(kind, w, 2, 1, q, mask2, power2, bias2), u);
+    v = lane3(lows);
+    u = lane3(highs);
+    p = pairOf(kind, w, 3, 0, pWord);
+    q = pairOf(kind, w, 3, 1, qWord);
+    aLow = madd(aLow, lowOf(kind, w, 3, 0, p, mask, power, bias), v);
+    aHigh = madd(aHigh, highOf(kind, w, 3, 0, p, mask2, power2, bias2), u);
+    bLow = madd(bLow, lowOf(kind, w, 3, 1, q, mask, power, bias), v);
+    bHigh = madd(bHigh, highOf(kind, w, 3, 1, q, mask2, power2, bias2), u);
   }
-  v128.store(y, a);
-  v128.store(y, b, 16);
+  const packed = kind <= Q8 ? v128.load(w + halfBytes(kind)) : mask;
+  v128.store(y, finish(kind, v128.load(y), aLow, aHigh, scalesOf(0, packed, bits, scale)));
+  v128.store(y, finish(kind, v128.load(y, 16), bLow, bHigh, scalesOf(1, packed, bits, scale)), 16);
 }
 
-/** Half a group (4 rows) times four tokens; exact binary32 activations. */
+/**
+ * `groups` groups of each of `streams` streams times one token; exact binary32 activations. See {@link f32_q4_far}.
+ */
 @inline
-function half4(kind: i32, w: usize, scales: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+function far(
+  kind: i32,
+  streams: i32,
+  w: usize,
+  step: usize,
+  x: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  const mask = maskOf(kind), mask2 = kind == Q4 ? i32x4.splat(highNibble) : mask;
+  const power = f32x4.splat(kind == Q4 ? lowPower : halfPower), power2 = kind == Q4 ? f32x4.splat(highPower) : power;
+  const bias = f32x4.splat(lowBias), bias2 = f32x4.splat(highBias);
+  const bits = i32x4.splat(halfBits), scale = f32x4.splat(halfPower);
+  for (let g = 0; g < groups; g++, y += 32) {
+    for (let s = 0, out = y; s < streams; s++, out += yStep) {
+      v128.store(out, f32x4.splat(0));
+      v128.store(out, f32x4.splat(0), 16);
+    }
+    for (let n = 0, at = x; n < blocks; n++, at += 128, w += blockBytes(kind)) {
+      for (let s = 0, from = w, out = y; s < streams; s++, from += step, out += yStep) {
+        block1(kind, from, at, out, mask, mask2, power, power2, bias, bias2, bits, scale);
+      }
+    }
+  }
+}
+
+/** Half a group (4 rows) times four tokens; exact binary32 activations. `half` is a constant of the call. */
+@inline
+function half4(kind: i32, half: i32, w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+  const mask = maskOf(kind), mask2 = kind == Q4 ? i32x4.splat(highNibble) : mask;
+  const power = f32x4.splat(kind == Q4 ? lowPower : halfPower), power2 = kind == Q4 ? f32x4.splat(highPower) : power;
+  const bias = f32x4.splat(lowBias), bias2 = f32x4.splat(highBias);
+  const bits = i32x4.splat(halfBits), scale = f32x4.splat(halfPower);
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
   let x1 = x + xStride, x2 = x1 + xStride, x3 = x2 + xStride;
   for (let n = 0; n < blocks; n++) {
@@ -181,9 +263,10 @@ function half4(kind: i32, w: usize, scales: usize, x: usize, xStride: usize, blo
     for (const end = x + 64; x < end; x += 16, x1 += 16, x2 += 16, x3 += 16, w += quadBytes(kind)) {
       const aL = v128.load(x), aH = v128.load(x, 64), bL = v128.load(x1), bH = v128.load(x1, 64);
       const cL = v128.load(x2), cH = v128.load(x2, 64), dL = v128.load(x3), dH = v128.load(x3, 64);
-      let p = pairOf(kind, w, 0, 0, a);
-      let low = lowAt(kind, w, 0, 0, p);
-      let high = highAt(kind, w, 0, 0, p);
+      const word = wordOf(kind, w, half);
+      let p = pairOf(kind, w, 0, half, word);
+      let low = lowOf(kind, w, 0, half, p, mask, power, bias);
+      let high = highOf(kind, w, 0, half, p, mask2, power2, bias2);
       aLow = madd(aLow, low, lane0(aL));
       aHigh = madd(aHigh, high, lane0(aH));
       bLow = madd(bLow, low, lane0(bL));
@@ -192,9 +275,9 @@ function half4(kind: i32, w: usize, scales: usize, x: usize, xStride: usize, blo
       cHigh = madd(cHigh, high, lane0(cH));
       dLow = madd(dLow, low, lane0(dL));
       dHigh = madd(dHigh, high, lane0(dH));
-      p = pairOf(kind, w, 1, 0, p);
-      low = lowAt(kind, w, 1, 0, p);
-      high = highAt(kind, w, 1, 0, p);
+      p = pairOf(kind, w, 1, half, word);
+      low = lowOf(kind, w, 1, half, p, mask, power, bias);
+      high = highOf(kind, w, 1, half, p, mask2, power2, bias2);
       aLow = madd(aLow, low, lane1(aL));
       aHigh = madd(aHigh, high, lane1(aH));
       bLow = madd(bLow, low, lane1(bL));
@@ -203,9 +286,9 @@ function half4(kind: i32, w: usize, scales: usize, x: usize, xStride: usize, blo
       cHigh = madd(cHigh, high, lane1(cH));
       dLow = madd(dLow, low, lane1(dL));
       dHigh = madd(dHigh, high, lane1(dH));
-      p = pairOf(kind, w, 2, 0, p);
-      low = lowAt(kind, w, 2, 0, p);
-      high = highAt(kind, w, 2, 0, p);
+      p = pairOf(kind, w, 2, half, word);
+      low = lowOf(kind, w, 2, half, p, mask, power, bias);
+      high = highOf(kind, w, 2, half, p, mask2, power2, bias2);
       aLow = madd(aLow, low, lane2(aL));
       aHigh = madd(aHigh, high, lane2(aH));
       bLow = madd(bLow, low, lane2(bL));
@@ -214,9 +297,9 @@ function half4(kind: i32, w: usize, scales: usize, x: usize, xStride: usize, blo
       cHigh = madd(cHigh, high, lane2(cH));
       dLow = madd(dLow, low, lane2(dL));
       dHigh = madd(dHigh, high, lane2(dH));
-      p = pairOf(kind, w, 3, 0, p);
-      low = lowAt(kind, w, 3, 0, p);
-      high = highAt(kind, w, 3, 0, p);
+      p = pairOf(kind, w, 3, half, word);
+      low = lowOf(kind, w, 3, half, p, mask, power, bias);
+      high = highOf(kind, w, 3, half, p, mask2, power2, bias2);
       aLow = madd(aLow, low, lane3(aL));
       aHigh = madd(aHigh, high, lane3(aH));
       bLow = madd(bLow, low, lane3(bL));
@@ -226,12 +309,13 @@ function half4(kind: i32, w: usize, scales: usize, x: usize, xStride: usize, blo
       dLow = madd(dLow, low, lane3(dL));
       dHigh = madd(dHigh, high, lane3(dH));
     }
+    w += halfBytes(kind);
+    const scales = scalesOf(half, kind <= Q8 ? v128.load(w) : a, bits, scale);
     a = finish(kind, a, aLow, aHigh, scales);
     b = finish(kind, b, bLow, bHigh, scales);
     c = finish(kind, c, cLow, cHigh, scales);
     d = finish(kind, d, dLow, dHigh, scales);
-    w += halfBytes(kind);
-    scales += 32;
+    if (kind <= Q8) w += 16;
     x += 64;
     x1 += 64;
     x2 += 64;
@@ -247,7 +331,6 @@ function half4(kind: i32, w: usize, scales: usize, x: usize, xStride: usize, blo
 function exact(
   kind: i32,
   w: usize,
-  scales: usize,
   x: usize,
   xStride: usize,
   blocks: i32,
@@ -256,17 +339,15 @@ function exact(
   groups: i32,
   tokens: i32,
 ): void {
-  const size = halfBytes(kind);
   for (let g = 0; g < groups; g++) {
     let t = 0;
     for (; t + 4 <= tokens; t += 4) {
       const from = x + t * xStride, to = y + t * yStride;
-      half4(kind, w, scales, from, xStride, blocks, to, yStride);
-      half4(kind, w + size, scales + 16, from, xStride, blocks, to + 16, yStride);
+      half4(kind, 0, w, from, xStride, blocks, to, yStride);
+      half4(kind, 1, w, from, xStride, blocks, to + 16, yStride);
     }
-    for (; t < tokens; t++) group1(kind, w, scales, x + t * xStride, blocks, y + t * yStride);
-    w += (size << 1) * blocks;
-    scales += 32 * blocks;
+    for (; t < tokens; t++) far(kind, 1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, 1);
+    w += blockBytes(kind) * blocks;
     y += 32;
   }
 }
@@ -274,13 +355,12 @@ function exact(
 /**
  * y = W x with exact binary32 activations.
  *
- * @param w,scales the first group's payload and scales
+ * @param w the first group
  * @param x tokens rows of 32 * blocks binary32, xStride bytes apart
  * @param y tokens rows, yStride bytes apart; 8 * groups binary32 of each are written
  */
 export function f32_q4(
   w: usize,
-  scales: usize,
   x: usize,
   xStride: usize,
   blocks: i32,
@@ -289,11 +369,10 @@ export function f32_q4(
   groups: i32,
   tokens: i32,
 ): void {
-  exact(Q4, w, scales, x, xStride, blocks, y, yStride, groups, tokens);
+  exact(Q4, w, x, xStride, blocks, y, yStride, groups, tokens);
 }
 export function f32_q8(
   w: usize,
-  scales: usize,
   x: usize,
   xStride: usize,
   blocks: i32,
@@ -302,11 +381,10 @@ export function f32_q8(
   groups: i32,
   tokens: i32,
 ): void {
-  exact(Q8, w, scales, x, xStride, blocks, y, yStride, groups, tokens);
+  exact(Q8, w, x, xStride, blocks, y, yStride, groups, tokens);
 }
 export function f32_bf16(
   w: usize,
-  scales: usize,
   x: usize,
   xStride: usize,
   blocks: i32,
@@ -315,11 +393,10 @@ export function f32_bf16(
   groups: i32,
   tokens: i32,
 ): void {
-  exact(BF16, w, scales, x, xStride, blocks, y, yStride, groups, tokens);
+  exact(BF16, w, x, xStride, blocks, y, yStride, groups, tokens);
 }
 export function f32_f16(
   w: usize,
-  scales: usize,
   x: usize,
   xStride: usize,
   blocks: i32,
@@ -328,11 +405,10 @@ export function f32_f16(
   groups: i32,
   tokens: i32,
 ): void {
-  exact(F16, w, scales, x, xStride, blocks, y, yStride, groups, tokens);
+  exact(F16, w, x, xStride, blocks, y, yStride, groups, tokens);
 }
 export function f32_f32(
   w: usize,
-  scales: usize,
   x: usize,
   xStride: usize,
   blocks: i32,
@@ -341,7 +417,72 @@ export function f32_f32(
   groups: i32,
   tokens: i32,
 ): void {
-  exact(F32, w, scales, x, xStride, blocks, y, yStride, groups, tokens);
+  exact(F32, w, x, xStride, blocks, y, yStride, groups, tokens);
+}
+
+/**
+ * y = W x for one token and four streams of groups. A processor reads one stream of memory at two thirds of the speed at
+ * which it reads four that are far from each other (bench/RESULTS.md).
+ *
+ * @param w the first group of the first stream; the next stream begins `step` bytes later
+ * @param x 32 * blocks binary32
+ * @param y 8 * groups binary32 of each stream, yStep bytes apart
+ * @param groups groups of each stream
+ */
+export function f32_q4_far(
+  w: usize,
+  step: usize,
+  x: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  far(Q4, 4, w, step, x, blocks, y, yStep, groups);
+}
+export function f32_q8_far(
+  w: usize,
+  step: usize,
+  x: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  far(Q8, 4, w, step, x, blocks, y, yStep, groups);
+}
+export function f32_bf16_far(
+  w: usize,
+  step: usize,
+  x: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  far(BF16, 4, w, step, x, blocks, y, yStep, groups);
+}
+export function f32_f16_far(
+  w: usize,
+  step: usize,
+  x: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  far(F16, 4, w, step, x, blocks, y, yStep, groups);
+}
+export function f32_f32_far(
+  w: usize,
+  step: usize,
+  x: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  far(F32, 4, w, step, x, blocks, y, yStep, groups);
 }
 
 // ---------------------------------------------------------------- integer activations
@@ -350,13 +491,13 @@ export function f32_f32(
 //
 //   blocks * 32 integers | blocks scales | blocks times 8 * sum of the integers (int32)
 //
-// one after the other (see quantize_i8, quantize_i16). Four-bit payloads are packed as level + 8, 0 to 15: then
+// one after the other (see quantize_i8, quantize_i16). Since four-bit payloads are level + 8,
 // dot(level + 8, x) - 8 * sum(x) = dot(level, x), and a 16-bit sum holds a whole block of int8 (8 * 2 * 15 * 127 = 30480).
 
 /** Adds to the row's sum: the integer dot of a block times the activations' scale times the block's. */
 @inline
-function scaled(sum: v128, dot: v128, xScale: usize, scale: usize): v128 {
-  return f32x4.add(sum, f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(dot), splat(xScale)), v128.load(scale)));
+function scaled(sum: v128, dot: v128, xScale: v128, scales: v128): v128 {
+  return f32x4.add(sum, f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(dot), xScale), scales));
 }
 
 /** Sixteen products of int8 and 0..15 into eight 16-bit sums. Certain, whatever the machine: the second is below 128. */
@@ -365,60 +506,116 @@ function dot8(x: v128, q: v128): v128 {
   return i16x8.relaxed_dot_i8x16_i7x16_s(x, q);
 }
 
+/**
+ * The integer dots of a block of 4 rows with one token.
+ *
+ * @param v0,v1,v2,v3,v4,v5,v6,v7 the words of the token's block, each in all lanes
+ * @param half a constant of the call
+ */
 @inline
-function widen(t: v128): v128 {
-  return i32x4.dot_i16x8_s(t, i16x8.splat(1));
+function q4i8half(
+  half: i32,
+  w: usize,
+  v0: v128,
+  v1: v128,
+  v2: v128,
+  v3: v128,
+  v4: v128,
+  v5: v128,
+  v6: v128,
+  v7: v128,
+  mask: v128,
+  one: v128,
+): v128 {
+  const p0 = v128.load(w + half * 64), p1 = v128.load(w + half * 64 + 16);
+  const p2 = v128.load(w + half * 64 + 32), p3 = v128.load(w + half * 64 + 48);
+  let t = dot8(v0, v128.and(p0, mask));
+  t = i16x8.add(t, dot8(v1, v128.and(p1, mask)));
+  t = i16x8.add(t, dot8(v2, v128.and(p2, mask)));
+  t = i16x8.add(t, dot8(v3, v128.and(p3, mask)));
+  t = i16x8.add(t, dot8(v4, v128.and(i16x8.shr_u(p0, 4), mask)));
+  t = i16x8.add(t, dot8(v5, v128.and(i16x8.shr_u(p1, 4), mask)));
+  t = i16x8.add(t, dot8(v6, v128.and(i16x8.shr_u(p2, 4), mask)));
+  t = i16x8.add(t, dot8(v7, v128.and(i16x8.shr_u(p3, 4), mask)));
+  return i32x4.dot_i16x8_s(t, one);
 }
 
+/** `groups` groups of each of `streams` streams, 1 or 4, times one token. See {@link f32_q4_far}. */
 @inline
-function q4i8group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
-  const mask = i8x16.splat(15);
-  let a = f32x4.splat(0), b = f32x4.splat(0);
-  let xs = x + (<usize> blocks << 5), sums = xs + (<usize> blocks << 2);
-  for (let n = 0; n < blocks; n++) {
-    const p0 = v128.load(w), p1 = v128.load(w, 16), p2 = v128.load(w, 32), p3 = v128.load(w, 48);
-    const q0 = v128.load(w, 64), q1 = v128.load(w, 80), q2 = v128.load(w, 96), q3 = v128.load(w, 112);
-    const lows = v128.load(x), highs = v128.load(x, 16);
-    let v = lane0(lows);
-    let t = dot8(v, v128.and(p0, mask));
-    let u = dot8(v, v128.and(q0, mask));
-    v = lane1(lows);
-    t = i16x8.add(t, dot8(v, v128.and(p1, mask)));
-    u = i16x8.add(u, dot8(v, v128.and(q1, mask)));
-    v = lane2(lows);
-    t = i16x8.add(t, dot8(v, v128.and(p2, mask)));
-    u = i16x8.add(u, dot8(v, v128.and(q2, mask)));
-    v = lane3(lows);
-    t = i16x8.add(t, dot8(v, v128.and(p3, mask)));
-    u = i16x8.add(u, dot8(v, v128.and(q3, mask)));
-    v = lane0(highs);
-    t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p0, 4), mask)));
-    u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q0, 4), mask)));
-    v = lane1(highs);
-    t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p1, 4), mask)));
-    u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q1, 4), mask)));
-    v = lane2(highs);
-    t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p2, 4), mask)));
-    u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q2, 4), mask)));
-    v = lane3(highs);
-    t = i16x8.add(t, dot8(v, v128.and(i16x8.shr_u(p3, 4), mask)));
-    u = i16x8.add(u, dot8(v, v128.and(i16x8.shr_u(q3, 4), mask)));
-    const bias = splat(sums);
-    a = scaled(a, i32x4.sub(widen(t), bias), xs, scales);
-    b = scaled(b, i32x4.sub(widen(u), bias), xs, scales + 16);
-    w += 128;
-    scales += 32;
-    x += 32;
-    xs += 4;
-    sums += 4;
+function q4i8far(
+  streams: i32,
+  w: usize,
+  step: usize,
+  x0: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  const mask = i32x4.splat(nibbles), one = i32x4.splat(ones);
+  const bits = i32x4.splat(halfBits), power = f32x4.splat(halfPower);
+  for (let g = 0; g < groups; g++, y += 32) {
+    let a = f32x4.splat(0), b = a, c = a, d = a, e = a, f = a, h = a, i = a;
+    let x = x0, xs = x + (<usize> blocks << 5), sums = xs + (<usize> blocks << 2);
+    let w1 = w + step, w2 = w1 + step, w3 = w2 + step;
+    for (let n = 0; n < blocks; n++, w += 144, x += 32, xs += 4, sums += 4) {
+      const lows = v128.load(x), highs = v128.load(x, 16);
+      const v0 = lane0(lows), v1 = lane1(lows), v2 = lane2(lows), v3 = lane3(lows);
+      const v4 = lane0(highs), v5 = lane1(highs), v6 = lane2(highs), v7 = lane3(highs);
+      const bias = splat(sums), scale = splat(xs);
+      const packed = v128.load(w, 128);
+      const t00 = i32x4.sub(q4i8half(0, w, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+      a = scaled(a, t00, scale, scalesOf(0, packed, bits, power));
+      const t01 = i32x4.sub(q4i8half(1, w, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+      b = scaled(b, t01, scale, scalesOf(1, packed, bits, power));
+      if (streams == 4) {
+        const packed1 = v128.load(w1, 128);
+        const t10 = i32x4.sub(q4i8half(0, w1, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        c = scaled(c, t10, scale, scalesOf(0, packed1, bits, power));
+        const t11 = i32x4.sub(q4i8half(1, w1, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        d = scaled(d, t11, scale, scalesOf(1, packed1, bits, power));
+        const packed2 = v128.load(w2, 128);
+        const t20 = i32x4.sub(q4i8half(0, w2, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        e = scaled(e, t20, scale, scalesOf(0, packed2, bits, power));
+        const t21 = i32x4.sub(q4i8half(1, w2, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        f = scaled(f, t21, scale, scalesOf(1, packed2, bits, power));
+        const packed3 = v128.load(w3, 128);
+        const t30 = i32x4.sub(q4i8half(0, w3, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        h = scaled(h, t30, scale, scalesOf(0, packed3, bits, power));
+        const t31 = i32x4.sub(q4i8half(1, w3, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        i = scaled(i, t31, scale, scalesOf(1, packed3, bits, power));
+        w1 += 144;
+        w2 += 144;
+        w3 += 144;
+      }
+    }
+    v128.store(y, a);
+    v128.store(y, b, 16);
+    if (streams == 4) {
+      v128.store(y + yStep, c);
+      v128.store(y + yStep, d, 16);
+      v128.store(y + 2 * yStep, e);
+      v128.store(y + 2 * yStep, f, 16);
+      v128.store(y + 3 * yStep, h);
+      v128.store(y + 3 * yStep, i, 16);
+    }
   }
-  v128.store(y, a);
-  v128.store(y, b, 16);
 }
 
 /** The integer dots of a block of 4 rows, unpacked, with one token. */
 @inline
-function q4i8block(x: usize, q0: v128, q1: v128, q2: v128, q3: v128, q4: v128, q5: v128, q6: v128, q7: v128): v128 {
+function q4i8block(
+  x: usize,
+  one: v128,
+  q0: v128,
+  q1: v128,
+  q2: v128,
+  q3: v128,
+  q4: v128,
+  q5: v128,
+  q6: v128,
+  q7: v128,
+): v128 {
   const lows = v128.load(x), highs = v128.load(x, 16);
   let t = dot8(lane0(lows), q0);
   t = i16x8.add(t, dot8(lane1(lows), q1));
@@ -428,41 +625,33 @@ function q4i8block(x: usize, q0: v128, q1: v128, q2: v128, q3: v128, q4: v128, q
   t = i16x8.add(t, dot8(lane1(highs), q5));
   t = i16x8.add(t, dot8(lane2(highs), q6));
   t = i16x8.add(t, dot8(lane3(highs), q7));
-  return widen(t);
+  return i32x4.dot_i16x8_s(t, one);
 }
 
+/** Half a group times four tokens; `half` is a constant of the call. */
 @inline
-function q4i8half4(w: usize, scales: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
-  const mask = i8x16.splat(15);
+function q4i8half4(half: i32, w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+  const mask = i32x4.splat(nibbles), one = i32x4.splat(ones);
+  const bits = i32x4.splat(halfBits), power = f32x4.splat(halfPower);
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
   let xs = x + (<usize> blocks << 5), sums = xs + (<usize> blocks << 2);
   const stride2 = xStride << 1, stride3 = stride2 + xStride;
   for (let n = 0; n < blocks; n++) {
-    const p0 = v128.load(w), p1 = v128.load(w, 16), p2 = v128.load(w, 32), p3 = v128.load(w, 48);
+    const p0 = v128.load(w + half * 64), p1 = v128.load(w + half * 64 + 16);
+    const p2 = v128.load(w + half * 64 + 32), p3 = v128.load(w + half * 64 + 48);
     const q0 = v128.and(p0, mask), q1 = v128.and(p1, mask), q2 = v128.and(p2, mask), q3 = v128.and(p3, mask);
     const q4 = v128.and(i16x8.shr_u(p0, 4), mask), q5 = v128.and(i16x8.shr_u(p1, 4), mask);
     const q6 = v128.and(i16x8.shr_u(p2, 4), mask), q7 = v128.and(i16x8.shr_u(p3, 4), mask);
-    a = scaled(a, i32x4.sub(q4i8block(x, q0, q1, q2, q3, q4, q5, q6, q7), splat(sums)), xs, scales);
-    b = scaled(
-      b,
-      i32x4.sub(q4i8block(x + xStride, q0, q1, q2, q3, q4, q5, q6, q7), splat(sums + xStride)),
-      xs + xStride,
-      scales,
-    );
-    c = scaled(
-      c,
-      i32x4.sub(q4i8block(x + stride2, q0, q1, q2, q3, q4, q5, q6, q7), splat(sums + stride2)),
-      xs + stride2,
-      scales,
-    );
-    d = scaled(
-      d,
-      i32x4.sub(q4i8block(x + stride3, q0, q1, q2, q3, q4, q5, q6, q7), splat(sums + stride3)),
-      xs + stride3,
-      scales,
-    );
-    w += 128;
-    scales += 32;
+    const scales = scalesOf(half, v128.load(w, 128), bits, power);
+    const e = q4i8block(x, one, q0, q1, q2, q3, q4, q5, q6, q7);
+    a = scaled(a, i32x4.sub(e, splat(sums)), splat(xs), scales);
+    const f = q4i8block(x + xStride, one, q0, q1, q2, q3, q4, q5, q6, q7);
+    b = scaled(b, i32x4.sub(f, splat(sums + xStride)), splat(xs + xStride), scales);
+    const g = q4i8block(x + stride2, one, q0, q1, q2, q3, q4, q5, q6, q7);
+    c = scaled(c, i32x4.sub(g, splat(sums + stride2)), splat(xs + stride2), scales);
+    const h = q4i8block(x + stride3, one, q0, q1, q2, q3, q4, q5, q6, q7);
+    d = scaled(d, i32x4.sub(h, splat(sums + stride3)), splat(xs + stride3), scales);
+    w += 144;
     x += 32;
     xs += 4;
     sums += 4;
@@ -476,7 +665,6 @@ function q4i8half4(w: usize, scales: usize, x: usize, xStride: usize, blocks: i3
 /** y = W x with four-bit weights and blocks of int8 activations. */
 export function i8_q4(
   w: usize,
-  scales: usize,
   x: usize,
   xStride: usize,
   blocks: i32,
@@ -489,14 +677,26 @@ export function i8_q4(
     let t = 0;
     for (; t + 4 <= tokens; t += 4) {
       const from = x + t * xStride, to = y + t * yStride;
-      q4i8half4(w, scales, from, xStride, blocks, to, yStride);
-      q4i8half4(w + 64, scales + 16, from, xStride, blocks, to + 16, yStride);
+      q4i8half4(0, w, from, xStride, blocks, to, yStride);
+      q4i8half4(1, w, from, xStride, blocks, to + 16, yStride);
     }
-    for (; t < tokens; t++) q4i8group1(w, scales, x + t * xStride, blocks, y + t * yStride);
-    w += 128 * blocks;
-    scales += 32 * blocks;
+    for (; t < tokens; t++) q4i8far(1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, 1);
+    w += 144 * blocks;
     y += 32;
   }
+}
+
+/** As {@link f32_q4_far}, with blocks of int8 activations. */
+export function i8_q4_far(
+  w: usize,
+  step: usize,
+  x: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  q4i8far(4, w, step, x, blocks, y, yStep, groups);
 }
 
 /** Four columns of two rows in the lanes of `q`, as 16-bit integers, times the same four columns of the activations. */
@@ -506,23 +706,22 @@ function dot4(sum: v128, q: v128, x: v128): v128 {
 }
 
 @inline
-function q4i16half(w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
-  const mask = i8x16.splat(15);
+function q4i16half(half: i32, w: usize, x: usize, blocks: i32, y: usize): void {
+  const mask = i32x4.splat(nibbles), bits = i32x4.splat(halfBits), power = f32x4.splat(halfPower);
   let a = f32x4.splat(0);
   let xs = x + (<usize> blocks << 6), sums = xs + (<usize> blocks << 2);
   for (let n = 0; n < blocks; n++) {
     let t = i32x4.splat(0), u = i32x4.splat(0);
     for (let c: usize = 0; c < 4; c++) {
-      const p = v128.load(w + (c << 4));
+      const p = v128.load(w + (c << 4) + half * 64);
       const low = v128.and(p, mask), high = v128.and(i16x8.shr_u(p, 4), mask);
       const v = v128.load64_splat(x + (c << 3)), v2 = v128.load64_splat(x + (c << 3), 32);
       t = dot4(dot4(t, i16x8.extend_low_i8x16_u(low), v), i16x8.extend_low_i8x16_u(high), v2);
       u = dot4(dot4(u, i16x8.extend_high_i8x16_u(low), v), i16x8.extend_high_i8x16_u(high), v2);
     }
     const dot = i32x4.add(v128.shuffle<i32>(t, u, 0, 2, 4, 6), v128.shuffle<i32>(t, u, 1, 3, 5, 7));
-    a = scaled(a, i32x4.sub(dot, splat(sums)), xs, scales);
-    w += 128;
-    scales += 32;
+    a = scaled(a, i32x4.sub(dot, splat(sums)), splat(xs), scalesOf(half, v128.load(w, 128), bits, power));
+    w += 144;
     x += 64;
     xs += 4;
     sums += 4;
@@ -533,7 +732,6 @@ function q4i16half(w: usize, scales: usize, x: usize, blocks: i32, y: usize): vo
 /** y = W x with four-bit weights and blocks of int16 activations (in the order of the columns). */
 export function i16_q4(
   w: usize,
-  scales: usize,
   x: usize,
   xStride: usize,
   blocks: i32,
@@ -544,13 +742,25 @@ export function i16_q4(
 ): void {
   for (let g = 0; g < groups; g++) {
     for (let t = 0; t < tokens; t++) {
-      q4i16half(w, scales, x + t * xStride, blocks, y + t * yStride);
-      q4i16half(w + 64, scales + 16, x + t * xStride, blocks, y + t * yStride + 16);
+      q4i16half(0, w, x + t * xStride, blocks, y + t * yStride);
+      q4i16half(1, w, x + t * xStride, blocks, y + t * yStride + 16);
     }
-    w += 128 * blocks;
-    scales += 32 * blocks;
+    w += 144 * blocks;
     y += 32;
   }
+}
+
+/** As {@link f32_q4_far}, with blocks of int16 activations. */
+export function i16_q4_far(
+  w: usize,
+  step: usize,
+  x: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  for (let s = 0; s < 4; s++) i16_q4(w + s * step, x, 0, blocks, y + s * yStep, 0, groups, 1);
 }
 
 /** Adds the products of a pair of columns of 4 rows (two times four int16) with the token's pair. */
@@ -568,42 +778,64 @@ function high8(p: v128): v128 {
   return i16x8.extend_high_i8x16_s(p);
 }
 
+/** Adds to the pair of sums at y the products of one block of a group with one token. */
 @inline
-function q8i16group1(w: usize, scales: usize, x: usize, blocks: i32, y: usize): void {
-  let a = f32x4.splat(0), b = f32x4.splat(0);
-  let xs = x + (<usize> blocks << 6);
-  for (let n = 0; n < blocks; n++) {
-    let t = i32x4.splat(0), u = i32x4.splat(0);
-    for (const end = x + 64; x < end; x += 16, w += 32) {
-      const v = v128.load(x), p = v128.load(w), p2 = v128.load(w, 16), q = v128.load(w, 128), q2 = v128.load(w, 144);
-      let z = lane0(v);
-      t = pair(t, low8(p), z), u = pair(u, low8(q), z);
-      z = lane1(v);
-      t = pair(t, high8(p), z), u = pair(u, high8(q), z);
-      z = lane2(v);
-      t = pair(t, low8(p2), z), u = pair(u, low8(q2), z);
-      z = lane3(v);
-      t = pair(t, high8(p2), z), u = pair(u, high8(q2), z);
-    }
-    a = scaled(a, t, xs, scales);
-    b = scaled(b, u, xs, scales + 16);
-    w += 128;
-    scales += 32;
-    xs += 4;
+function q8i16block(w: usize, x: usize, scale: v128, y: usize, bits: v128, power: v128): void {
+  let t = i32x4.splat(0), u = i32x4.splat(0);
+  for (const end = x + 64; x < end; x += 16, w += 32) {
+    const v = v128.load(x), p = v128.load(w), p2 = v128.load(w, 16), q = v128.load(w, 128), q2 = v128.load(w, 144);
+    let z = lane0(v);
+    t = pair(t, low8(p), z), u = pair(u, low8(q), z);
+    z = lane1(v);
+    t = pair(t, high8(p), z), u = pair(u, high8(q), z);
+    z = lane2(v);
+    t = pair(t, low8(p2), z), u = pair(u, low8(q2), z);
+    z = lane3(v);
+    t = pair(t, high8(p2), z), u = pair(u, high8(q2), z);
   }
-  v128.store(y, a);
-  v128.store(y, b, 16);
+  const packed = v128.load(w, 128);
+  v128.store(y, scaled(v128.load(y), t, scale, scalesOf(0, packed, bits, power)));
+  v128.store(y, scaled(v128.load(y, 16), u, scale, scalesOf(1, packed, bits, power)), 16);
 }
 
+/** `groups` groups of each of `streams` streams times one token. See {@link f32_q4_far}. */
 @inline
-function q8i16half4(w: usize, scales: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+function q8i16far(
+  streams: i32,
+  w: usize,
+  step: usize,
+  x0: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  const bits = i32x4.splat(halfBits), power = f32x4.splat(halfPower);
+  for (let g = 0; g < groups; g++, y += 32) {
+    for (let s = 0, out = y; s < streams; s++, out += yStep) {
+      v128.store(out, f32x4.splat(0));
+      v128.store(out, f32x4.splat(0), 16);
+    }
+    for (let n = 0, x = x0, xs = x + (<usize> blocks << 6); n < blocks; n++, w += 272, x += 64, xs += 4) {
+      const scale = splat(xs);
+      for (let s = 0, from = w, out = y; s < streams; s++, from += step, out += yStep) {
+        q8i16block(from, x, scale, out, bits, power);
+      }
+    }
+  }
+}
+
+/** Half a group times four tokens; `half` is a constant of the call. */
+@inline
+function q8i16half4(half: i32, w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+  const bits = i32x4.splat(halfBits), power = f32x4.splat(halfPower);
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
   let xs = x + (<usize> blocks << 6);
   const stride2 = xStride << 1, stride3 = stride2 + xStride;
   for (let n = 0; n < blocks; n++) {
     let t = i32x4.splat(0), u = i32x4.splat(0), v = i32x4.splat(0), z = i32x4.splat(0);
     for (const end = x + 64; x < end; x += 16, w += 32) {
-      const p = v128.load(w), q = v128.load(w, 16);
+      const p = v128.load(w + half * 128), q = v128.load(w + half * 128 + 16);
       const xa = v128.load(x), xb = v128.load(x + xStride), xc = v128.load(x + stride2), xd = v128.load(x + stride3);
       let m = low8(p);
       t = pair(t, m, lane0(xa)), u = pair(u, m, lane0(xb)), v = pair(v, m, lane0(xc)), z = pair(z, m, lane0(xd));
@@ -614,12 +846,12 @@ function q8i16half4(w: usize, scales: usize, x: usize, xStride: usize, blocks: i
       m = high8(q);
       t = pair(t, m, lane3(xa)), u = pair(u, m, lane3(xb)), v = pair(v, m, lane3(xc)), z = pair(z, m, lane3(xd));
     }
-    a = scaled(a, t, xs, scales);
-    b = scaled(b, u, xs + xStride, scales);
-    c = scaled(c, v, xs + stride2, scales);
-    d = scaled(d, z, xs + stride3, scales);
-    w += 128;
-    scales += 32;
+    const scales = scalesOf(half, v128.load(w, 128), bits, power);
+    a = scaled(a, t, splat(xs), scales);
+    b = scaled(b, u, splat(xs + xStride), scales);
+    c = scaled(c, v, splat(xs + stride2), scales);
+    d = scaled(d, z, splat(xs + stride3), scales);
+    w += 144;
     xs += 4;
   }
   v128.store(y, a);
@@ -631,7 +863,6 @@ function q8i16half4(w: usize, scales: usize, x: usize, xStride: usize, blocks: i
 /** y = W x with eight-bit weights and blocks of int16 activations (in pairs of columns j and 16+j). */
 export function i16_q8(
   w: usize,
-  scales: usize,
   x: usize,
   xStride: usize,
   blocks: i32,
@@ -644,14 +875,32 @@ export function i16_q8(
     let t = 0;
     for (; t + 4 <= tokens; t += 4) {
       const from = x + t * xStride, to = y + t * yStride;
-      q8i16half4(w, scales, from, xStride, blocks, to, yStride);
-      q8i16half4(w + 128, scales + 16, from, xStride, blocks, to + 16, yStride);
+      q8i16half4(0, w, from, xStride, blocks, to, yStride);
+      q8i16half4(1, w, from, xStride, blocks, to + 16, yStride);
     }
-    for (; t < tokens; t++) q8i16group1(w, scales, x + t * xStride, blocks, y + t * yStride);
-    w += 256 * blocks;
-    scales += 32 * blocks;
+    for (; t < tokens; t++) q8i16far(1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, 1);
+    w += 272 * blocks;
     y += 32;
   }
+}
+
+/** As {@link f32_q4_far}, with blocks of int16 activations. */
+export function i16_q8_far(
+  w: usize,
+  step: usize,
+  x: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  q8i16far(4, w, step, x, blocks, y, yStep, groups);
+}
+
+/** The sums of pairs of 16-bit integers. */
+@inline
+function widen(t: v128): v128 {
+  return i32x4.dot_i16x8_s(t, i32x4.splat(ones));
 }
 
 /** The largest magnitude of 32 binary32. */
@@ -730,10 +979,14 @@ export function quantize_i16(x: usize, blocks: i32, out: usize, top: f32, paired
 
 // ---------------------------------------------------------------- packing
 
-/** A finite binary16 as binary32. */
+/** The scales of 8 rows, the first at `src`, as {@link scalesOf} takes them. */
 @inline
-function half(bits: u32): f32 {
-  return f32x4.extract_lane(halves(i32x4.splat(bits << 16)), 0);
+function packScales(src: usize, rowBytes: usize, out: usize): void {
+  const second = src + (rowBytes << 2);
+  for (let r: usize = 0; r < 4; r++) {
+    store<u16>(out + (r << 2), load<u16>(second + r * rowBytes));
+    store<u16>(out + (r << 2), load<u16>(src + r * rowBytes), 2);
+  }
 }
 
 /** Stores word k of a, b, c, d as the lanes of vector k, `step` bytes apart. */
@@ -747,47 +1000,37 @@ function transpose(a: v128, b: v128, c: v128, d: v128, out: usize, step: usize):
   v128.store(out + 3 * step, v128.shuffle<i64>(ab1, cd1, 1, 3));
 }
 
-/** The 16 bytes of a q4 row in the packed order of nibbles. */
+/** The 16 bytes of a q4 row in the packed order of nibbles, as level + 8. */
 @inline
-function nibbles16(payload: usize, flip: v128): v128 {
+function nibbles16(payload: usize): v128 {
   const p = v128.load(payload);
   const even = v128.and(p, i8x16.splat(15)), odd = v128.and(i16x8.shr_u(p, 4), i8x16.splat(15));
   const low = v128.shuffle<i8>(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   const high = v128.shuffle<i8>(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-  return v128.xor(v128.or(low, i16x8.shl(high, 4)), flip);
+  return v128.xor(v128.or(low, i16x8.shl(high, 4)), i8x16.splat(<i8> 0x88));
 }
 
 /**
  * Packs groups of 8 rows of q4 blocks.
  *
  * @param src the rows in the order of the file, rowBytes apart
- * @param flip 8 to store levels as 0..15, 0 to store them as they are
  */
-export function pack_q4(
-  src: usize,
-  rowBytes: usize,
-  blocks: i32,
-  groups: i32,
-  w: usize,
-  scales: usize,
-  flip: i32,
-): void {
-  const mask = i8x16.splat(<i8> (flip | (flip << 4)));
+export function pack_q4(src: usize, rowBytes: usize, blocks: i32, groups: i32, w: usize): void {
   for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
-    for (let n = 0; n < blocks; n++) {
-      for (let h = 0; h < 2; h++) {
-        const at = src + (<usize> h << 2) * rowBytes + n * 18;
-        for (let r = 0; r < 4; r++, scales += 4) store<f32>(scales, half(load<u16>(at + r * rowBytes)));
+    for (let n = 0; n < blocks; n++, w += 16) {
+      const first = src + n * 18;
+      for (let h = 0; h < 2; h++, w += 64) {
+        const at = first + (<usize> h << 2) * rowBytes + 2;
         transpose(
-          nibbles16(at + 2, mask),
-          nibbles16(at + rowBytes + 2, mask),
-          nibbles16(at + 2 * rowBytes + 2, mask),
-          nibbles16(at + 3 * rowBytes + 2, mask),
+          nibbles16(at),
+          nibbles16(at + rowBytes),
+          nibbles16(at + 2 * rowBytes),
+          nibbles16(at + 3 * rowBytes),
           w,
           16,
         );
-        w += 64;
       }
+      packScales(first, rowBytes, w);
     }
   }
 }
@@ -815,25 +1058,16 @@ function pairs(payload: usize, part: i32): v128 {
 }
 
 /** Packs groups of 8 rows of q8 blocks. */
-export function pack_q8(
-  src: usize,
-  rowBytes: usize,
-  blocks: i32,
-  groups: i32,
-  w: usize,
-  scales: usize,
-  _flip: i32,
-): void {
+export function pack_q8(src: usize, rowBytes: usize, blocks: i32, groups: i32, w: usize): void {
   for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
-    for (let n = 0; n < blocks; n++) {
-      for (let h = 0; h < 2; h++) {
-        const at = src + (<usize> h << 2) * rowBytes + n * 34;
-        for (let r = 0; r < 4; r++, scales += 4) store<f32>(scales, half(load<u16>(at + r * rowBytes)));
-        const a = at + 2, b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
+    for (let n = 0; n < blocks; n++, w += 16) {
+      const first = src + n * 34;
+      for (let h = 0; h < 2; h++, w += 128) {
+        const a = first + (<usize> h << 2) * rowBytes + 2, b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
         transpose16(pairs(a, 0), pairs(b, 0), pairs(c, 0), pairs(d, 0), w);
         transpose16(pairs(a, 1), pairs(b, 1), pairs(c, 1), pairs(d, 1), w + 64);
-        w += 128;
       }
+      packScales(first, rowBytes, w);
     }
   }
 }
@@ -846,15 +1080,7 @@ function pairs16(row: usize, part: i32): v128 {
 }
 
 /** Packs groups of 8 rows of 16-bit floats; the rows have 32 * blocks columns. */
-export function pack_16(
-  src: usize,
-  rowBytes: usize,
-  blocks: i32,
-  groups: i32,
-  w: usize,
-  _scales: usize,
-  _flip: i32,
-): void {
+export function pack_16(src: usize, rowBytes: usize, blocks: i32, groups: i32, w: usize): void {
   for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
     for (let n = 0; n < blocks; n++) {
       for (let h = 0; h < 2; h++) {
@@ -868,15 +1094,7 @@ export function pack_16(
 }
 
 /** Packs groups of 8 rows of binary32. */
-export function pack_f32(
-  src: usize,
-  rowBytes: usize,
-  blocks: i32,
-  groups: i32,
-  w: usize,
-  _scales: usize,
-  _flip: i32,
-): void {
+export function pack_f32(src: usize, rowBytes: usize, blocks: i32, groups: i32, w: usize): void {
   for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
     for (let n = 0; n < blocks; n++) {
       for (let h = 0; h < 2; h++, w += 512) {
@@ -891,12 +1109,17 @@ export function pack_f32(
   }
 }
 
-/** Level n of a packed q4 payload as it stands in the file, the row's first byte of word 0 at `at`. */
+/** Level n of a packed q4 payload, the row's first byte of word 0 at `at`. */
 @inline
-function levelOf(at: usize, n: i32, flip: i32): i32 {
-  const byte = <i32> load<u8>(at + (<usize> ((n & 15) >> 2) << 4) + (n & 3)) ^ (flip | (flip << 4));
-  const nibble = n < 16 ? byte & 15 : byte >> 4;
-  return (nibble ^ 8) - 8;
+function levelOf(at: usize, n: i32): i32 {
+  const byte = <i32> load<u8>(at + (<usize> ((n & 15) >> 2) << 4) + (n & 3));
+  return (n < 16 ? byte & 15 : byte >> 4) - 8;
+}
+
+/** A finite binary16 as binary32. */
+@inline
+function half(bits: u32): f32 {
+  return f32x4.extract_lane(halves(i32x4.splat(bits << 16), i32x4.splat(halfBits), f32x4.splat(halfPower)), 0);
 }
 
 /**
@@ -904,20 +1127,22 @@ function levelOf(at: usize, n: i32, flip: i32): i32 {
  *
  * @param kind 0 q4, 1 q8, 2 bf16, 3 f16, 4 f32
  */
-export function unpack_row(kind: i32, w: usize, scales: usize, row: i32, blocks: i32, out: usize, flip: i32): void {
+export function unpack_row(kind: i32, w: usize, row: i32, blocks: i32, out: usize): void {
   const size = halfBytes(kind);
   const lane = <usize> (row & 3);
-  w += (row >> 2) * size;
-  scales += <usize> row << 2;
-  for (let b = 0; b < blocks; b++, w += size << 1, scales += 32) {
+  const scales = 2 * size + (lane << 2) + (row < 4 ? 2 : 0);
+  const own = (row >> 2) * size;
+  for (let b = 0; b < blocks; b++, w += blockBytes(kind)) {
+    const at = w + own;
+    const scale = kind <= Q8 ? half(load<u16>(w + scales)) : 1;
     for (let n = 0; n < 32; n++, out += 4) {
       const j = <usize> (n & 15), second = <usize> (n >> 4);
       let value: f32;
-      if (kind == Q4) value = <f32> levelOf(w + (lane << 2), n, flip) * load<f32>(scales);
-      else if (kind == Q8) value = <f32> load<i8>(w + (j << 3) + (lane << 1) + second) * load<f32>(scales);
-      else if (kind == F32) value = load<f32>(w + (j << 5) + (second << 4) + (lane << 2));
+      if (kind == Q4) value = <f32> levelOf(at + (lane << 2), n) * scale;
+      else if (kind == Q8) value = <f32> load<i8>(at + (j << 3) + (lane << 1) + second) * scale;
+      else if (kind == F32) value = load<f32>(at + (j << 5) + (second << 4) + (lane << 2));
       else {
-        const bits = <u32> load<u16>(w + (j << 4) + (lane << 2) + (second << 1));
+        const bits = <u32> load<u16>(at + (j << 4) + (lane << 2) + (second << 1));
         value = kind == BF16 ? reinterpret<f32>(bits << 16) : half(bits);
       }
       store<f32>(out, value);

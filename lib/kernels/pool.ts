@@ -12,7 +12,6 @@ import {
   CONTROL,
   GROUP,
   GROUP_BYTES,
-  GROUP_TILE,
   KINDS,
   type Layout,
   Machine,
@@ -167,21 +166,19 @@ export class Pool implements Operations {
     const held = format.name === "F64" ? F32 : format;
     const kind = KINDS.indexOf(kindOf(held));
     const blocks = padded(columns) / COLUMNS;
-    const flip = kind === 0 && this.#activations !== "f32" ? 8 : 0;
     const groups = Math.ceil(rows / GROUP);
-    const groupBytes = blocks * (GROUP_BYTES[kind] + (held.kind === "block" ? GROUP * 4 : 0));
+    const groupBytes = blocks * GROUP_BYTES[kind];
     const segments: number[][] = [];
     for (let first = 0; first < groups;) {
       const memory = this.#arenaFor(groupBytes);
       const count = Math.min(groups - first, Math.floor(this.#arenas[memory].free / groupBytes));
-      segments.push(this.#pack(format, columns, rows, first, count, memory, kind, flip, read));
+      segments.push(this.#pack(format, columns, rows, first, count, memory, kind, read));
       first += count;
     }
-    const record = this.#arenas[0].take(8 * (4 + 5 * segments.length));
+    const record = this.#arenas[0].take(8 * (3 + 4 * segments.length));
     new Float64Array(this.#arenas[0].memory.buffer, record).set([
       kind,
       blocks,
-      flip,
       segments.length,
       ...segments.flat(),
     ]);
@@ -214,13 +211,11 @@ export class Pool implements Operations {
     count: number,
     memory: number,
     kind: number,
-    flip: number,
     read: ReadBytes,
   ): number[] {
     const arena = this.#arenas[memory];
     const blocks = padded(columns) / COLUMNS;
     const payload = arena.take(count * blocks * GROUP_BYTES[kind], false);
-    const scales = format.kind === "block" ? arena.take(count * blocks * GROUP * 4, false) : 0;
     const rowBytes = matrixBytes(format, 1, columns);
     const heldBytes = format.name === "F64" ? padded(columns) * 4 : matrixBytes(format, 1, padded(columns));
     // A very long row gets an area of its own.
@@ -243,10 +238,9 @@ export class Pool implements Operations {
           throw new BadScale((row + Math.floor(bad / perRow)) * (columns / format.blockWeights) + bad % perRow);
         }
       }
-      const at = done * blocks;
-      pack(room, heldBytes, blocks, groups, payload + at * GROUP_BYTES[kind], scales + at * GROUP * 4, flip);
+      pack(room, heldBytes, blocks, groups, payload + done * blocks * GROUP_BYTES[kind]);
     }
-    return [memory, payload, scales, first, count];
+    return [memory, payload, first, count];
   }
 
   vector(format: Format, length: number, read: ReadBytes): Vector {
@@ -337,13 +331,10 @@ export class Pool implements Operations {
       x = out;
       xStride = outStride;
     }
-    const groups = projections.reduce((sum, { matrix }) => sum + matrix.rowsHeld / GROUP, 0) /
-      (then === THEN.gate ? 2 : 1);
-    const piece = Math.min(GROUP_TILE, Math.ceil(groups / (this.threads === 1 ? 1 : 6 * this.threads)));
     const matrices = projections.flatMap(({ matrix, bias, out }) => {
       return [matrix.record, matrix.rowsHeld, address(out), stride(out), bias ? address(bias) : 0];
     });
-    this.#record(OP.project, x, xStride, tokens, blocks, mode, then, projections.length, piece, ...matrices);
+    this.#record(OP.project, x, xStride, tokens, blocks, mode, then, projections.length, ...matrices);
   }
 
   attend(attention: Attention, tokens: number): void {
