@@ -6,6 +6,7 @@
  * @module
  */
 
+import { ATTENTION_TOP } from "./operations.ts";
 import { instantiate } from "./wasm.ts";
 
 /** Where things are in the control area: int32 words, each on a cache line of its own. */
@@ -70,6 +71,9 @@ const SPIN = 3000;
 /** Turns before a worker sleeps between two programs. */
 const IDLE_SPIN = 20000;
 
+/** Bytes that hold a head, in scratch. */
+const HEAD_ROOM = 4096;
+
 /** Bytes of results of one tile; there are two, for gate and up. */
 const TILE_BYTES = TOKEN_TILE * GROUP_TILE * GROUP * 4;
 
@@ -108,6 +112,7 @@ export class Machine {
   readonly #commands: Float64Array;
   readonly #doubles: Float64Array;
   readonly #words: Int32Array;
+  readonly #floats: Float32Array;
   /** Own prepared activations (a tile of them), a normalized row, scores, two tiles of results, by memory. */
   readonly #prepared: number[];
   readonly #normal: number;
@@ -125,6 +130,7 @@ export class Machine {
     this.#commands = new Float64Array(buffer, layout.commands, MAX_COMMANDS * COMMAND_WORDS);
     this.#doubles = new Float64Array(buffer, 0, buffer.byteLength >>> 3);
     this.#words = new Int32Array(buffer, 0, buffer.byteLength >>> 2);
+    this.#floats = new Float32Array(buffer, 0, buffer.byteLength >>> 2);
     const size = scratchBytes(preparedBytes, scoreBytes);
     const start = scratch.map((base) => base + thread * size);
     this.#prepared = start;
@@ -439,25 +445,41 @@ export class Machine {
   #store(c: Float64Array, index: number): void {
     const a = attentionOf(c);
     for (let t = this.#next(index); t < a.tokens; t = this.#next(index)) {
-      for (let h = 0; h < a.heads; h++) this.#turn(a, a.q + t * a.qStride + h * a.headBytes, a.qNorm, t, undefined);
+      for (let h = 0; h < a.heads; h++) {
+        const q = a.q + t * a.qStride + h * a.headDim * 4;
+        this.#turn(a, q, a.qNorm, t, q);
+      }
       for (let g = 0; g < a.groups; g++) this.#append(a, t, g);
     }
   }
 
   /** Normalizes and rotates a head of token t, in place or to `to`. */
-  #turn(a: ReturnType<typeof attentionOf>, x: number, norm: number, t: number, to: number | undefined): void {
+  #turn(a: ReturnType<typeof attentionOf>, x: number, norm: number, t: number, to: number): void {
     const { rms_norm, rope } = this.#wasm[0];
     // Other threads may read what is written to the cache, so only final values may go there.
     const normal = this.#tiles[0];
     if (norm !== 0) rms_norm(x, norm, normal, a.headDim, a.headDim, a.eps);
-    rope(norm !== 0 ? normal : x, to ?? x, a.headDim / 2, a.table + (a.position + t) * a.headBytes);
+    rope(norm !== 0 ? normal : x, to, a.headDim / 2, a.table + (a.position + t) * a.headDim * 4);
   }
 
   /** Puts the key and the value of token t, group g into the cache. */
   #append(a: ReturnType<typeof attentionOf>, t: number, g: number): void {
-    const at = (g * a.capacity + a.position + t) * a.headBytes;
-    this.#turn(a, a.k + t * a.kvStride + g * a.headBytes, a.kNorm, t, a.keys + at);
-    this.#move(0, a.v + t * a.kvStride + g * a.headBytes, 0, a.values + at, a.headBytes);
+    const { copy, quantize_head, quantize_value } = this.#wasm[0];
+    const { headDim, size, rowBytes } = a;
+    const row = g * a.capacity + a.position + t;
+    const [key, value] = [a.k, a.v].map((x) => x + t * a.kvStride + g * headDim * 4);
+    if (size === 4) {
+      this.#turn(a, key, a.kNorm, t, a.keys + row * rowBytes);
+      copy(a.values + row * rowBytes, value, rowBytes);
+      return;
+    }
+    const turned = this.#tiles[0] + HEAD_ROOM;
+    this.#turn(a, key, a.kNorm, t, turned);
+    const scales = this.#floats;
+    scales[(a.keyScales >>> 2) + row] = quantize_head(size, turned, headDim, a.top, a.keys + row * rowBytes);
+    // Two positions stand side by side.
+    const at = a.values + (row - row % 2) * rowBytes + (row % 2) * size;
+    scales[(a.valueScales >>> 2) + row] = quantize_value(size, value, headDim, a.top, at);
   }
 
   /**
@@ -466,21 +488,47 @@ export class Machine {
    */
   #attend(c: Float64Array, index: number): void {
     const a = attentionOf(c);
-    const scale = Math.fround(1 / Math.sqrt(a.headDim));
+    const { headDim, size, rowBytes } = a;
+    const wasm = this.#wasm[0];
+    const scale = Math.fround(1 / Math.sqrt(headDim));
+    const integers = this.#tiles[0] + 2 * HEAD_ROOM;
+    const sums = this.#tiles[0] + 3 * HEAD_ROOM;
     for (let n = this.#next(index); n < a.tokens * a.heads; n = this.#next(index)) {
       const t = Math.floor(n / a.heads);
       const h = n % a.heads;
       const g = Math.floor(h / (a.heads / a.groups));
-      let q = a.q + t * a.qStride + h * a.headBytes;
+      let q = a.q + t * a.qStride + h * headDim * 4;
       if (a.tokens === 1) {
         this.#append(a, 0, g);
         this.#turn(a, q, a.qNorm, 0, this.#normal);
         q = this.#normal;
       }
-      const group = g * a.capacity * a.headBytes;
-      const out = a.out + t * a.qStride + h * a.headBytes;
+      const row = g * a.capacity;
+      const [keys, values] = [a.keys + row * rowBytes, a.values + row * rowBytes];
+      const out = a.out + t * a.qStride + h * headDim * 4;
       const count = a.position + t + 1;
-      this.#wasm[0].attend(q, a.keys + group, a.values + group, count, a.headDim, scale, this.#scores, out);
+      if (size === 4) {
+        wasm.attend(q, keys, values, count, headDim, scale, this.#scores, out);
+        continue;
+      }
+      const factor = Math.fround(wasm.quantize_head(2, q, headDim, ATTENTION_TOP.query, integers) * scale);
+      const [keyScales, valueScales] = [a.keyScales + row * 4, a.valueScales + row * 4];
+      const attend = size === 1 ? wasm.attend_i8 : wasm.attend_i16;
+      const length = rowBytes / size;
+      attend(
+        integers,
+        factor,
+        keys,
+        keyScales,
+        values,
+        valueScales,
+        count,
+        length,
+        this.#scores,
+        sums,
+        headDim,
+        out,
+      );
     }
   }
 }
@@ -500,12 +548,12 @@ const KERNELS: readonly (readonly string[])[] = [
 ];
 
 /**
- * q, q stride, k, v, k and v stride, out, keys, values, capacity (positions), table, heads, groups, head dimension,
- * position, tokens, q norm, k norm, eps
+ * q, q stride, k, v, k and v stride, out, keys, values, their scales, bytes of a value in the cache and of a row of it,
+ * capacity (positions), table, heads, groups, head dimension, position, tokens, q norm, k norm, eps
  */
 function attentionOf(c: Float64Array) {
-  const [, q, qStride, k, v, kvStride, out, keys, values, capacity, table] = c;
-  const [heads, groups, headDim, position, tokens, qNorm, kNorm, eps] = c.subarray(11);
+  const [, q, qStride, k, v, kvStride, out, keys, values, keyScales, valueScales, size, rowBytes] = c;
+  const [capacity, table, heads, groups, headDim, position, tokens, qNorm, kNorm, eps] = c.subarray(13);
   return {
     q,
     qStride,
@@ -515,12 +563,16 @@ function attentionOf(c: Float64Array) {
     out,
     keys,
     values,
+    keyScales,
+    valueScales,
+    size,
+    rowBytes,
+    top: size === 1 ? ATTENTION_TOP.i8 : ATTENTION_TOP.i16,
     capacity,
     table,
     heads,
     groups,
     headDim,
-    headBytes: headDim * 4,
     position,
     tokens,
     qNorm,

@@ -32,7 +32,10 @@ export interface Buffer {
   readonly width: number;
 }
 
-/** Keys and values of one layer: up to `positions` rows of heads x headDim binary32 each. */
+/**
+ * Keys and values of one layer: up to `positions` rows of heads x headDim each, in binary32 or, with integer
+ * activations, as integers with one scale a head (see {@link cacheFor}).
+ */
 export interface Cache {
   readonly positions: number;
   readonly heads: number;
@@ -152,4 +155,15 @@ export function padded(width: number): number {
 /** The activations that a format is multiplied with when `asked` are asked for: float formats know f32 only. */
 export function activationsFor(format: Format, asked: Activations): Activations {
   return format.kind === "block" ? asked : "f32";
+}
+
+/** The largest integers that attention works with, by what is asked for: keys and values, queries, softmax weights. */
+export const ATTENTION_TOP = { i8: 127, i16: 2047, query: 2047, weight: 32767 } as const;
+
+/** Positions whose products of integers are summed before they become binary32. */
+export const ATTENTION_CHUNK = 32;
+
+/** What the cache holds: integers when they are asked for and the dot of two heads fits 32 bits (512 * 2047^2 < 2^31). */
+export function cacheFor(headDim: number, asked: Activations): Activations {
+  return headDim <= 512 ? asked : "f32";
 }

@@ -27,9 +27,11 @@ import {
   type Activations,
   activationsFor,
   type Attention,
+  ATTENTION_CHUNK,
   BadScale,
   type Buffer,
   type Cache,
+  cacheFor,
   COLUMNS,
   type Input,
   type Matrix,
@@ -54,6 +56,11 @@ interface PackedMatrix extends Matrix {
 interface PlacedCache extends Cache {
   readonly keys: number;
   readonly values: number;
+  readonly keyScales: number;
+  readonly valueScales: number;
+  /** Bytes of a value, and of the row of a head. */
+  readonly size: number;
+  readonly rowBytes: number;
   /** Positions there is room for. */
   readonly capacity: number;
 }
@@ -264,12 +271,15 @@ export class Pool implements Operations {
   }
 
   cache(positions: number, heads: number, headDim: number): Cache {
-    // The kernels read four positions at a time.
-    const capacity = Math.ceil(positions / 4) * 4;
-    const bytes = heads * capacity * headDim * 4;
+    // The kernels read so many positions at a time, and so many values of a head.
+    const capacity = Math.ceil(positions / ATTENTION_CHUNK) * ATTENTION_CHUNK;
+    const size = { f32: 4, i16: 2, i8: 1 }[cacheFor(headDim, this.#activations)];
+    const rowBytes = size === 4 ? headDim * size : Math.ceil(headDim / 16) * 16 * size;
     this.#maxPositions = Math.max(this.#maxPositions, capacity);
-    const [keys, values] = [this.#arenas[0].take(bytes), this.#arenas[0].take(bytes)];
-    return { positions, heads, headDim, keys, values, capacity } as PlacedCache;
+    const [main] = this.#arenas;
+    const [keys, values] = [1, 2].map(() => main.take(heads * capacity * rowBytes));
+    const [keyScales, valueScales] = [1, 2].map(() => size === 4 ? 0 : main.take(heads * capacity * 4));
+    return { positions, heads, headDim, keys, values, keyScales, valueScales, size, rowBytes, capacity } as PlacedCache;
   }
 
   ropeTable(positions: number, values: Float32Array): RopeTable {
@@ -340,7 +350,7 @@ export class Pool implements Operations {
   attend(attention: Attention, tokens: number): void {
     this.#start();
     const { q, k, v, out, rope, heads, position, qNorm, kNorm } = attention;
-    const { keys, values, capacity, heads: groups, headDim } = attention.cache as PlacedCache;
+    const cache = attention.cache as PlacedCache;
     const words = [
       address(q),
       stride(q),
@@ -348,13 +358,17 @@ export class Pool implements Operations {
       address(v),
       stride(k),
       address(out),
-      keys,
-      values,
-      capacity,
+      cache.keys,
+      cache.values,
+      cache.keyScales,
+      cache.valueScales,
+      cache.size,
+      cache.rowBytes,
+      cache.capacity,
       address(rope),
       heads,
-      groups,
-      headDim,
+      cache.heads,
+      cache.headDim,
       position,
       tokens,
       qNorm ? address(qNorm.weight) : 0,

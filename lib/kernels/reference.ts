@@ -11,9 +11,12 @@ import {
   type Activations,
   activationsFor,
   type Attention,
+  ATTENTION_CHUNK,
+  ATTENTION_TOP,
   BadScale,
   type Buffer,
   type Cache,
+  cacheFor,
   COLUMNS,
   type Input,
   type Matrix,
@@ -38,14 +41,15 @@ interface PlainBuffer extends Buffer {
   readonly rows: Float32Array[];
 }
 interface PlainCache extends Cache {
-  readonly keys: Float32Array[];
-  readonly values: Float32Array[];
+  /** By position, then by head. */
+  readonly keys: (Float32Array | IntegerBlock)[][];
+  readonly values: (Float32Array | IntegerBlock)[][];
 }
 interface PlainRope extends RopeTable {
   readonly values: Float32Array;
 }
 
-/** 32 activations as integers: activation n is about integers[n] * scale. */
+/** A block of activations, or a head, as integers: activation n is about integers[n] * scale. */
 interface IntegerBlock {
   readonly integers: number[];
   readonly scale: number;
@@ -90,8 +94,7 @@ export class Reference implements Operations {
   }
 
   cache(positions: number, heads: number, headDim: number): Cache {
-    const make = () => Array.from({ length: positions }, () => new Float32Array(heads * headDim));
-    return { positions, heads, headDim, keys: make(), values: make() } as PlainCache;
+    return { positions, heads, headDim, keys: [], values: [] } as PlainCache;
   }
 
   ropeTable(positions: number, values: Float32Array): RopeTable {
@@ -126,6 +129,8 @@ export class Reference implements Operations {
   attend({ q, k, v, out, cache, rope, heads, position, qNorm, kNorm }: Attention, tokens: number): void {
     const { keys, values, headDim, heads: groups } = cache as PlainCache;
     const scale = fround(1 / Math.sqrt(headDim));
+    const held = cacheFor(headDim, this.activations);
+    const hold = (x: Float32Array) => held === "f32" ? x.slice() : integerBlock(x, ATTENTION_TOP[held]);
     const { values: table } = rope as PlainRope;
     const head = (row: Float32Array, n: number) => row.subarray(n * headDim, (n + 1) * headDim);
     const turned = (x: Float32Array, norm: Norm | undefined, at: number) => {
@@ -133,13 +138,17 @@ export class Reference implements Operations {
     };
     for (let t = 0; t < tokens; t++) {
       const at = position + t;
-      values[at].set(this.row(v, t).subarray(0, groups * headDim));
-      for (let g = 0; g < groups; g++) head(keys[at], g).set(turned(head(this.row(k, t), g), kNorm, at));
+      const all = Array.from({ length: groups }, (_, g) => g);
+      keys[at] = all.map((g) => hold(turned(head(this.row(k, t), g), kNorm, at)));
+      values[at] = all.map((g) => hold(head(this.row(v, t), g)));
       for (let h = 0; h < heads; h++) {
         const group = Math.floor(h / (heads / groups));
         const query = turned(head(this.row(q, t), h), qNorm, at);
-        const own = (rows: Float32Array[]) => rows.slice(0, at + 1).map((row) => head(row, group));
-        head(this.row(out, t), h).set(attendHead(query, own(keys), own(values), scale));
+        const own = <T>(rows: unknown[][]) => rows.slice(0, at + 1).map((row) => row[group] as T);
+        const mixed = held === "f32"
+          ? attendHead(query, own<Float32Array>(keys), own<Float32Array>(values), scale)
+          : attendIntegers(integerBlock(query, ATTENTION_TOP.query), own(keys), own(values), scale);
+        head(this.row(out, t), h).set(mixed);
       }
     }
   }
@@ -240,17 +249,20 @@ export function product(matrix: Matrix, x: Float32Array, activations: Activation
 /** A block of activations that are all smaller counts as zeros, since 32767 / max could overflow. */
 const TINY = 2 ** -100;
 
-/** Blocks of 32 activations: the largest magnitude becomes 127 or 32767, ties go to the even integer. */
+/** Blocks of 32 activations. */
 function integerBlocks(x: Float32Array, activations: Activations): IntegerBlock[] {
   const top = activations === "i8" ? 127 : 32767;
-  const blocks: IntegerBlock[] = [];
-  for (let at = 0; at < x.length; at += COLUMNS) {
-    const block = x.subarray(at, at + COLUMNS);
-    const max = block.reduce((max, x) => Math.max(max, Math.abs(x)), 0);
-    const inverse = max >= TINY ? fround(top / max) : 0;
-    blocks.push({ integers: [...block].map((x) => roundHalfEven(fround(x * inverse))), scale: fround(max / top) });
-  }
-  return blocks;
+  return Array.from(
+    { length: x.length / COLUMNS },
+    (_, b) => integerBlock(x.subarray(b * COLUMNS, (b + 1) * COLUMNS), top),
+  );
+}
+
+/** The largest magnitude becomes `top`, ties go to the even integer. */
+function integerBlock(x: Float32Array, top: number): IntegerBlock {
+  const max = x.reduce((max, x) => Math.max(max, Math.abs(x)), 0);
+  const inverse = max >= TINY ? fround(top / max) : 0;
+  return { integers: [...x].map((x) => roundHalfEven(fround(x * inverse))), scale: fround(max / top) };
 }
 
 function roundHalfEven(x: number): number {
@@ -296,6 +308,34 @@ function attendHead(q: Float32Array, keys: Float32Array[], values: Float32Array[
   const out = new Float32Array(q.length);
   for (const [p, v] of values.entries()) v.forEach((v, n) => out[n] += fround(weights[p] * v));
   return out.map((x) => x * inverse);
+}
+
+/**
+ * Attention over integers. A score is the exact dot of query and key, in binary32, times the key's scale, times the
+ * query's (with 1 / sqrt(headDim)). The softmax weights, each times the scale of its value, become integers; their
+ * products with the values are exact over {@link ATTENTION_CHUNK} positions, and these sums are added in binary32.
+ */
+function attendIntegers(q: IntegerBlock, keys: IntegerBlock[], values: IntegerBlock[], scale: number): Float32Array {
+  const factor = fround(q.scale * scale);
+  const scores = keys.map((k) => {
+    const dot = k.integers.reduce((sum, k, n) => sum + k * q.integers[n], 0);
+    return fround(fround(fround(dot) * k.scale) * factor);
+  });
+  const top = scores.reduce((a, b) => Math.max(a, b));
+  const parts = scores.map((s) => exp(fround(s - top)));
+  const weights = integerBlock(Float32Array.from(parts, (e, p) => e * values[p].scale), ATTENTION_TOP.weight);
+  const last = fround(weights.scale * fround(1 / sumOfFour(parts)));
+  return Float32Array.from(q.integers, (_, n) => {
+    let sum = 0;
+    for (let from = 0; from < values.length; from += ATTENTION_CHUNK) {
+      let dot = 0;
+      for (let p = from; p < Math.min(from + ATTENTION_CHUNK, values.length); p++) {
+        dot += weights.integers[p] * values[p].integers[n];
+      }
+      sum = fround(sum + fround(dot));
+    }
+    return sum * last;
+  });
 }
 
 const LOG2E = fround(1.44269504088896341);
