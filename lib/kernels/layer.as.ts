@@ -98,79 +98,7 @@ export function copy(to: usize, from: usize, bytes: usize): void {
   memory.copy(to, from, bytes);
 }
 
-/** A score for each of four positions, lanes in the order of the positions. */
-@inline
-function scores4(q: usize, k: usize, bytes: usize, scale: v128): v128 {
-  let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
-  const k1 = k + bytes, k2 = k1 + bytes, k3 = k2 + bytes;
-  for (let n: usize = 0; n < bytes; n += 16) {
-    const v = v128.load(q + n);
-    a = f32x4.add(a, f32x4.mul(v, v128.load(k + n)));
-    b = f32x4.add(b, f32x4.mul(v, v128.load(k1 + n)));
-    c = f32x4.add(c, f32x4.mul(v, v128.load(k2 + n)));
-    d = f32x4.add(d, f32x4.mul(v, v128.load(k3 + n)));
-  }
-  const ab0 = v128.shuffle<i32>(a, b, 0, 4, 1, 5), ab1 = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
-  const cd0 = v128.shuffle<i32>(c, d, 0, 4, 1, 5), cd1 = v128.shuffle<i32>(c, d, 2, 6, 3, 7);
-  const even = f32x4.add(v128.shuffle<i64>(ab0, cd0, 0, 2), v128.shuffle<i64>(ab1, cd1, 0, 2));
-  const odd = f32x4.add(v128.shuffle<i64>(ab0, cd0, 1, 3), v128.shuffle<i64>(ab1, cd1, 1, 3));
-  return f32x4.mul(f32x4.add(even, odd), scale);
-}
-
-/**
- * Attention of one head of one token: out = sum over positions of softmax(q k / sqrt(d)) v.
- *
- * @param q d binary32
- * @param k,v the cache of the head's group: `count` positions of d binary32; k is readable to a multiple of 4 positions
- * @param d a multiple of 4
- * @param scores room for count binary32, rounded up to a multiple of 4
- */
-export function attend(q: usize, k: usize, v: usize, count: i32, d: i32, scale: f32, scores: usize, out: usize): void {
-  const row = <usize> d << 2;
-  const factor = f32x4.splat(scale);
-  let top = f32x4.splat(-Infinity);
-  for (let p = 0; p < count; p += 4) {
-    let s = scores4(q, k + p * row, row, factor);
-    if (p + 4 > count) {
-      const lanes = i32x4.add(i32x4.splat(p), i32x4(0, 1, 2, 3));
-      s = v128.bitselect(s, f32x4.splat(-Infinity), i32x4.lt_s(lanes, i32x4.splat(count)));
-    }
-    top = f32x4.max(top, s);
-    v128.store(scores + (<usize> p << 2), s);
-  }
-  top = f32x4.splat(largest(top));
-  let sum = f32x4.splat(0);
-  for (let p = 0; p < count; p += 4) {
-    const e = exp4(f32x4.sub(v128.load(scores + (<usize> p << 2)), top));
-    v128.store(scores + (<usize> p << 2), e);
-    sum = f32x4.add(sum, e);
-  }
-  const inverse = f32x4.splat(<f32> 1 / across(sum));
-  let n: usize = 0;
-  for (; n + 64 <= row; n += 64) {
-    let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), e = f32x4.splat(0);
-    for (let p = 0, at = v + n; p < count; p++, at += row) {
-      const w = v128.load32_splat(scores + (<usize> p << 2));
-      a = f32x4.add(a, f32x4.mul(w, v128.load(at)));
-      b = f32x4.add(b, f32x4.mul(w, v128.load(at, 16)));
-      c = f32x4.add(c, f32x4.mul(w, v128.load(at, 32)));
-      e = f32x4.add(e, f32x4.mul(w, v128.load(at, 48)));
-    }
-    v128.store(out + n, f32x4.mul(a, inverse));
-    v128.store(out + n, f32x4.mul(b, inverse), 16);
-    v128.store(out + n, f32x4.mul(c, inverse), 32);
-    v128.store(out + n, f32x4.mul(e, inverse), 48);
-  }
-  for (; n < row; n += 16) {
-    let a = f32x4.splat(0);
-    for (let p = 0, at = v + n; p < count; p++, at += row) {
-      a = f32x4.add(a, f32x4.mul(v128.load32_splat(scores + (<usize> p << 2)), v128.load(at)));
-    }
-    v128.store(out + n, f32x4.mul(a, inverse));
-  }
-}
-
-// ---------------------------------------------------------------- attention over integers
+// ---------------------------------------------------------------- attention
 
 /** 2^-100: numbers that are all smaller count as zeros, since the reciprocal of the largest could overflow. */
 const TINY: f32 = 7.888609052210118e-31;
@@ -222,16 +150,99 @@ export function quantize_value(size: i32, x: usize, d: i32, top: f32, out: usize
   return m / top;
 }
 
+/** Values of a head that a vector of products takes. */
 @inline
-function eight(size: i32, at: usize): v128 {
+function step(size: i32): i32 {
+  return size == 4 ? 4 : 8;
+}
+
+/** So many values of the cache. */
+@inline
+function some(size: i32, at: usize): v128 {
   return size == 1 ? v128.load_ext<i8>(at) : v128.load(at);
 }
 
 @inline
-function attendIntegers(
+function product(size: i32, sum: v128, x: v128, y: v128): v128 {
+  return size == 4 ? f32x4.add(sum, f32x4.mul(x, y)) : i32x4.add(sum, i32x4.dot_i16x8_s(x, y));
+}
+
+/** The sum of the lanes of each of four vectors, in binary32: (0 + 2) + (1 + 3). */
+@inline
+function transposedSum(size: i32, a: v128, b: v128, c: v128, d: v128): v128 {
+  const ab0 = v128.shuffle<i32>(a, b, 0, 4, 1, 5), ab1 = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
+  const cd0 = v128.shuffle<i32>(c, d, 0, 4, 1, 5), cd1 = v128.shuffle<i32>(c, d, 2, 6, 3, 7);
+  const e0 = v128.shuffle<i64>(ab0, cd0, 0, 2), e1 = v128.shuffle<i64>(ab1, cd1, 0, 2);
+  const o0 = v128.shuffle<i64>(ab0, cd0, 1, 3), o1 = v128.shuffle<i64>(ab1, cd1, 1, 3);
+  if (size == 4) return f32x4.add(f32x4.add(e0, e1), f32x4.add(o0, o1));
+  return f32x4.convert_i32x4_s(i32x4.add(i32x4.add(e0, e1), i32x4.add(o0, o1)));
+}
+
+/** Scales the scores of four positions and stores them, those from `count` on as -Infinity. @returns them */
+@inline
+function storeScores(size: i32, s: v128, scales: v128, factor: v128, p: i32, count: i32, at: usize): v128 {
+  s = f32x4.mul(size == 4 ? s : f32x4.mul(s, scales), factor);
+  if (p + 4 > count) {
+    const lanes = i32x4.add(i32x4.splat(p), i32x4(0, 1, 2, 3));
+    s = v128.bitselect(s, f32x4.splat(-Infinity), i32x4.lt_s(lanes, i32x4.splat(count)));
+  }
+  v128.store(at, s);
+  return s;
+}
+
+/**
+ * Scores of one head into its softmax weights: binary32, or int16 in the place of the scores. For integers each weight
+ * is first multiplied with the scale of its value. @returns what the sum of the weighted values is to be multiplied with
+ */
+@inline
+function weigh(size: i32, scores: usize, topLanes: v128, count: i32, vScales: usize): f32 {
+  const top = f32x4.splat(largest(topLanes));
+  let sum = f32x4.splat(0), most = f32x4.splat(0);
+  const whole = (count + CHUNK - 1) & -CHUNK;
+  for (let p = 0; p < whole; p += 4) {
+    const at = scores + (<usize> p << 2);
+    const e = p < count ? exp4(f32x4.sub(v128.load(at), top)) : f32x4.splat(0);
+    sum = f32x4.add(sum, e);
+    const weight = size == 4 ? e : f32x4.mul(e, v128.load(vScales + (<usize> p << 2)));
+    if (size != 4) most = f32x4.pmax(most, weight);
+    v128.store(at, weight);
+  }
+  const inverse = <f32> 1 / across(sum);
+  if (size == 4) return inverse;
+  const m = largest(most);
+  const levels = f32x4.splat(m >= TINY ? <f32> 32767 / m : 0);
+  for (let from = scores, to = scores, end = scores + (<usize> whole << 2); from < end; from += 32, to += 16) {
+    const low = toIntegers(v128.load(from), levels), high = toIntegers(v128.load(from, 16), levels);
+    v128.store(to, i16x8.narrow_i32x4_s(low, high));
+  }
+  return m / 32767 * inverse;
+}
+
+/** Adds the products of a chunk, in binary32, to four vectors of sums. */
+@inline
+function addSums(size: i32, to: usize, a: v128, b: v128, c: v128, d: v128): void {
+  v128.store(to, size == 4 ? a : f32x4.add(v128.load(to), f32x4.convert_i32x4_s(a)));
+  v128.store(to, size == 4 ? b : f32x4.add(v128.load(to, 16), f32x4.convert_i32x4_s(b)), 16);
+  v128.store(to, size == 4 ? c : f32x4.add(v128.load(to, 32), f32x4.convert_i32x4_s(c)), 32);
+  v128.store(to, size == 4 ? d : f32x4.add(v128.load(to, 48), f32x4.convert_i32x4_s(d)), 48);
+}
+
+/** What a sum starts from: for binary32 the sum so far, since it goes on position by position. */
+@inline
+function startOf(size: i32, at: usize): v128 {
+  return size == 4 ? v128.load(at) : i32x4.splat(0);
+}
+
+/**
+ * See {@link attend_f32}; `heads` (1 to 3) and size are constants of the call. Keys and values are loaded once for all
+ * the heads.
+ */
+@inline
+function attendHeads(
   size: i32,
+  heads: i32,
   q: usize,
-  qScale: f32,
+  factors: usize,
   k: usize,
   kScales: usize,
   v: usize,
@@ -239,90 +250,157 @@ function attendIntegers(
   count: i32,
   length: i32,
   scores: usize,
+  scoreRow: usize,
   sums: usize,
   d: i32,
   out: usize,
 ): void {
   const row = <usize> (length * size);
-  const factor = f32x4.splat(qScale);
-  let top = f32x4.splat(-Infinity);
+  const qRow = <usize> (size == 4 ? d << 2 : length << 1);
+  const used = size == 4 ? qRow : row;
+  const factor0 = v128.load32_splat(factors);
+  const factor1 = heads > 1 ? v128.load32_splat(factors, 4) : factor0;
+  const factor2 = heads > 2 ? v128.load32_splat(factors, 8) : factor0;
+  let top0 = f32x4.splat(-Infinity), top1 = top0, top2 = top0;
   for (let p = 0, k0 = k; p < count; p += 4, k0 += 4 * row) {
-    let a = i32x4.splat(0), b = a, c = a, e = a;
-    for (let at = k0, from = q, end = k0 + row; at < end; at += 8 * size, from += 16) {
-      const x = v128.load(from);
-      a = i32x4.add(a, i32x4.dot_i16x8_s(x, eight(size, at)));
-      b = i32x4.add(b, i32x4.dot_i16x8_s(x, eight(size, at + row)));
-      c = i32x4.add(c, i32x4.dot_i16x8_s(x, eight(size, at + 2 * row)));
-      e = i32x4.add(e, i32x4.dot_i16x8_s(x, eight(size, at + 3 * row)));
+    let a0 = i32x4.splat(0), b0 = a0, c0 = a0, d0 = a0;
+    let a1 = a0, b1 = a0, c1 = a0, d1 = a0, a2 = a0, b2 = a0, c2 = a0, d2 = a0;
+    for (let at = k0, from = q, end = k0 + used; at < end; at += step(size) * size, from += 16) {
+      const x0 = v128.load(from);
+      const x1 = heads > 1 ? v128.load(from + qRow) : x0;
+      const x2 = heads > 2 ? v128.load(from + 2 * qRow) : x0;
+      let y = some(size, at);
+      a0 = product(size, a0, x0, y);
+      if (heads > 1) a1 = product(size, a1, x1, y);
+      if (heads > 2) a2 = product(size, a2, x2, y);
+      y = some(size, at + row);
+      b0 = product(size, b0, x0, y);
+      if (heads > 1) b1 = product(size, b1, x1, y);
+      if (heads > 2) b2 = product(size, b2, x2, y);
+      y = some(size, at + 2 * row);
+      c0 = product(size, c0, x0, y);
+      if (heads > 1) c1 = product(size, c1, x1, y);
+      if (heads > 2) c2 = product(size, c2, x2, y);
+      y = some(size, at + 3 * row);
+      d0 = product(size, d0, x0, y);
+      if (heads > 1) d1 = product(size, d1, x1, y);
+      if (heads > 2) d2 = product(size, d2, x2, y);
     }
-    const ab = i32x4.add(v128.shuffle<i32>(a, b, 0, 4, 1, 5), v128.shuffle<i32>(a, b, 2, 6, 3, 7));
-    const ce = i32x4.add(v128.shuffle<i32>(c, e, 0, 4, 1, 5), v128.shuffle<i32>(c, e, 2, 6, 3, 7));
-    const dot = i32x4.add(v128.shuffle<i64>(ab, ce, 0, 2), v128.shuffle<i64>(ab, ce, 1, 3));
-    let s = f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(dot), v128.load(kScales + (<usize> p << 2))), factor);
-    if (p + 4 > count) {
-      const lanes = i32x4.add(i32x4.splat(p), i32x4(0, 1, 2, 3));
-      s = v128.bitselect(s, f32x4.splat(-Infinity), i32x4.lt_s(lanes, i32x4.splat(count)));
+    const scales = size == 4 ? factor0 : v128.load(kScales + (<usize> p << 2));
+    const to = scores + (<usize> p << 2);
+    const s0 = transposedSum(size, a0, b0, c0, d0);
+    top0 = f32x4.pmax(top0, storeScores(size, s0, scales, factor0, p, count, to));
+    if (heads > 1) {
+      const s1 = transposedSum(size, a1, b1, c1, d1);
+      top1 = f32x4.pmax(top1, storeScores(size, s1, scales, factor1, p, count, to + scoreRow));
     }
-    top = f32x4.max(top, s);
-    v128.store(scores + (<usize> p << 2), s);
+    if (heads > 2) {
+      const s2 = transposedSum(size, a2, b2, c2, d2);
+      top2 = f32x4.pmax(top2, storeScores(size, s2, scales, factor2, p, count, to + 2 * scoreRow));
+    }
   }
-  top = f32x4.splat(largest(top));
-  let sum = f32x4.splat(0), most = f32x4.splat(0);
-  const whole = (count + CHUNK - 1) & -CHUNK;
-  for (let p = 0; p < whole; p += 4) {
-    const at = <usize> p << 2;
-    const e = p < count ? exp4(f32x4.sub(v128.load(scores + at), top)) : f32x4.splat(0);
-    const weight = f32x4.mul(e, v128.load(vScales + at));
-    sum = f32x4.add(sum, e);
-    most = f32x4.max(most, weight);
-    v128.store(scores + at, weight);
-  }
-  const m = largest(most);
-  const inverse = f32x4.splat(m >= TINY ? <f32> 32767 / m : 0);
-  // The weights as int16 take the place of the scores.
-  for (let from = scores, to = scores, end = scores + (<usize> whole << 2); from < end; from += 32, to += 16) {
-    const low = toIntegers(v128.load(from), inverse), high = toIntegers(v128.load(from, 16), inverse);
-    v128.store(to, i16x8.narrow_i32x4_s(low, high));
-  }
-  for (let n: usize = 0, end = <usize> length << 2; n < end; n += 16) v128.store(sums + n, f32x4.splat(0));
+  const last0 = weigh(size, scores, top0, count, vScales);
+  const last1 = heads > 1 ? weigh(size, scores + scoreRow, top1, count, vScales) : 0;
+  const last2 = heads > 2 ? weigh(size, scores + 2 * scoreRow, top2, count, vScales) : 0;
+  const sumRow = <usize> length << 2;
+  for (let n: usize = 0, end = sumRow * heads; n < end; n += 16) v128.store(sums + n, f32x4.splat(0));
+  // Integer values of two positions stand side by side, and so do the weights.
+  const together = size == 4 ? 1 : 2;
+  const weightBytes = size == 4 ? 4 : 2;
   for (let p = 0; p < count; p += CHUNK) {
-    const pairs = <usize> min((count - p + 1) >> 1, CHUNK >> 1);
     const chunk = v + <usize> p * row;
-    const weights = scores + (<usize> p << 1);
-    for (let at = chunk, to = sums, end = chunk + 2 * row; at < end; at += 32 * size, to += 64) {
-      let a = i32x4.splat(0), b = a, c = a, e = a;
-      for (let from = at, w = weights, last = weights + (pairs << 2); w < last; w += 4, from += 2 * row) {
-        const x = v128.load32_splat(w);
-        a = i32x4.add(a, i32x4.dot_i16x8_s(x, eight(size, from)));
-        b = i32x4.add(b, i32x4.dot_i16x8_s(x, eight(size, from + 8 * size)));
-        c = i32x4.add(c, i32x4.dot_i16x8_s(x, eight(size, from + 16 * size)));
-        e = i32x4.add(e, i32x4.dot_i16x8_s(x, eight(size, from + 24 * size)));
+    const first = scores + <usize> (p * weightBytes);
+    const end = first + <usize> (((min(count - p, CHUNK) + together - 1) / together) << 2);
+    for (let at = chunk, to = sums, stop = chunk + together * row; at < stop; at += together * size * 16, to += 64) {
+      let a0 = startOf(size, to), b0 = startOf(size, to + 16), c0 = startOf(size, to + 32), d0 = startOf(size, to + 48);
+      let a1 = a0, b1 = a0, c1 = a0, d1 = a0, a2 = a0, b2 = a0, c2 = a0, d2 = a0;
+      const to1 = to + sumRow, to2 = to1 + sumRow;
+      if (heads > 1) {
+        a1 = startOf(size, to1), b1 = startOf(size, to1 + 16), c1 = startOf(size, to1 + 32), d1 = startOf(size, to1 + 48);
       }
-      v128.store(to, f32x4.add(v128.load(to), f32x4.convert_i32x4_s(a)));
-      v128.store(to, f32x4.add(v128.load(to, 16), f32x4.convert_i32x4_s(b)), 16);
-      v128.store(to, f32x4.add(v128.load(to, 32), f32x4.convert_i32x4_s(c)), 32);
-      v128.store(to, f32x4.add(v128.load(to, 48), f32x4.convert_i32x4_s(e)), 48);
+      if (heads > 2) {
+        a2 = startOf(size, to2), b2 = startOf(size, to2 + 16), c2 = startOf(size, to2 + 32), d2 = startOf(size, to2 + 48);
+      }
+      for (let from = at, w = first; w < end; w += 4, from += together * row) {
+        const x0 = v128.load32_splat(w);
+        const x1 = heads > 1 ? v128.load32_splat(w + scoreRow) : x0;
+        const x2 = heads > 2 ? v128.load32_splat(w + 2 * scoreRow) : x0;
+        let y = some(size, from);
+        a0 = product(size, a0, x0, y);
+        if (heads > 1) a1 = product(size, a1, x1, y);
+        if (heads > 2) a2 = product(size, a2, x2, y);
+        y = some(size, from + step(size) * size);
+        b0 = product(size, b0, x0, y);
+        if (heads > 1) b1 = product(size, b1, x1, y);
+        if (heads > 2) b2 = product(size, b2, x2, y);
+        y = some(size, from + 2 * step(size) * size);
+        c0 = product(size, c0, x0, y);
+        if (heads > 1) c1 = product(size, c1, x1, y);
+        if (heads > 2) c2 = product(size, c2, x2, y);
+        y = some(size, from + 3 * step(size) * size);
+        d0 = product(size, d0, x0, y);
+        if (heads > 1) d1 = product(size, d1, x1, y);
+        if (heads > 2) d2 = product(size, d2, x2, y);
+      }
+      addSums(size, to, a0, b0, c0, d0);
+      if (heads > 1) addSums(size, to1, a1, b1, c1, d1);
+      if (heads > 2) addSums(size, to2, a2, b2, c2, d2);
     }
   }
-  const scale = f32x4.splat(m / 32767 * (<f32> 1 / across(sum)));
-  for (let n: usize = 0, end = <usize> d << 2; n < end; n += 16) {
-    v128.store(out + n, f32x4.mul(v128.load(sums + n), scale));
+  for (let h = 0; h < heads; h++, out += <usize> d << 2) {
+    const scale = f32x4.splat(h == 0 ? last0 : h == 1 ? last1 : last2);
+    const from = sums + <usize> h * sumRow;
+    for (let n: usize = 0, end = <usize> d << 2; n < end; n += 16) {
+      v128.store(out + n, f32x4.mul(v128.load(from + n), scale));
+    }
+  }
+}
+
+/** Dispatches on the number of heads. */
+@inline
+function attend(
+  size: i32,
+  heads: i32,
+  q: usize,
+  factors: usize,
+  k: usize,
+  kScales: usize,
+  v: usize,
+  vScales: usize,
+  count: i32,
+  length: i32,
+  scores: usize,
+  scoreRow: usize,
+  sums: usize,
+  d: i32,
+  out: usize,
+): void {
+  if (heads == 1) {
+    attendHeads(size, 1, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+  } else if (heads == 2) {
+    attendHeads(size, 2, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+  } else {
+    attendHeads(size, 3, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
   }
 }
 
 /**
- * Attention of one head of one token over int8 keys and values; reference.ts (attendIntegers) defines it.
+ * Attention of 1 to 3 heads of one token that share keys and values: out = sum over positions of softmax(q k / sqrt(d)) v.
  *
- * @param q `length` int16, their scale times 1 / sqrt(d) in qScale
- * @param k,kScales the cache of the head's group: positions of `length` integers, a multiple of 16, and their scales
- * @param v,vScales the same for the values, two positions side by side, readable to a multiple of 32 positions
- * @param scores room for count binary32, rounded up to a multiple of 32
- * @param sums room for `length` binary32
- * @param out d binary32
+ * @param q d binary32 a head (for attend_i8, attend_i16 `length` int16)
+ * @param factors for each head what scores are multiplied with: 1 / sqrt(d), for integers times the scale of q
+ * @param k,v the cache of the group: rows of `length` values, a multiple of 16, of which d count; k is readable to a
+ *   multiple of 4 positions, integer v, where two positions stand side by side, to a multiple of 32
+ * @param kScales,vScales a scale for each position, for integers
+ * @param scores a row for each head, scoreRow bytes apart, of `count` binary32, rounded up to a multiple of 32
+ * @param sums room for `length` binary32 a head
+ * @param d a multiple of 4
+ * @param out d binary32 a head
  */
-export function attend_i8(
+export function attend_f32(
+  heads: i32,
   q: usize,
-  qScale: f32,
+  factors: usize,
   k: usize,
   kScales: usize,
   v: usize,
@@ -330,17 +408,19 @@ export function attend_i8(
   count: i32,
   length: i32,
   scores: usize,
+  scoreRow: usize,
   sums: usize,
   d: i32,
   out: usize,
 ): void {
-  attendIntegers(1, q, qScale, k, kScales, v, vScales, count, length, scores, sums, d, out);
+  attend(4, heads, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
 }
 
-/** As {@link attend_i8}, over int16. */
-export function attend_i16(
+/** As {@link attend_f32}, over integers of at most 127. */
+export function attend_i8(
+  heads: i32,
   q: usize,
-  qScale: f32,
+  factors: usize,
   k: usize,
   kScales: usize,
   v: usize,
@@ -348,9 +428,30 @@ export function attend_i16(
   count: i32,
   length: i32,
   scores: usize,
+  scoreRow: usize,
   sums: usize,
   d: i32,
   out: usize,
 ): void {
-  attendIntegers(2, q, qScale, k, kScales, v, vScales, count, length, scores, sums, d, out);
+  attend(1, heads, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+}
+
+/** As {@link attend_f32}, over integers of at most 2047. */
+export function attend_i16(
+  heads: i32,
+  q: usize,
+  factors: usize,
+  k: usize,
+  kScales: usize,
+  v: usize,
+  vScales: usize,
+  count: i32,
+  length: i32,
+  scores: usize,
+  scoreRow: usize,
+  sums: usize,
+  d: i32,
+  out: usize,
+): void {
+  attend(2, heads, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
 }

@@ -71,8 +71,13 @@ const SPIN = 3000;
 /** Turns before a worker sleeps between two programs. */
 const IDLE_SPIN = 20000;
 
-/** Bytes that hold a head, in scratch. */
-const HEAD_ROOM = 4096;
+/** Heads that attention takes at once. */
+export const MOST_HEADS = 3;
+
+/** Values of a head there is room for, in binary32, in scratch. */
+export const MOST_HEAD_DIM = 1024;
+
+const HEAD_ROOM = MOST_HEADS * MOST_HEAD_DIM * 4;
 
 /** Bytes of results of one tile; there are two, for gate and up. */
 const TILE_BYTES = TOKEN_TILE * GROUP_TILE * GROUP * 4;
@@ -87,7 +92,7 @@ export interface Layout {
   readonly commands: number;
   /** Scratch of thread 0, by memory; the next thread's follows {@link scratchBytes} later. */
   readonly scratch: readonly number[];
-  /** Bytes of prepared activations of one token, and of one head's scores. */
+  /** Bytes of prepared activations of one token, and of the scores of {@link MOST_HEADS} heads. */
   readonly preparedBytes: number;
   readonly scoreBytes: number;
 }
@@ -118,6 +123,8 @@ export class Machine {
   readonly #normal: number;
   readonly #scores: number;
   readonly #tiles: number[];
+  /** In the place of tiles, for attention: six areas, of {@link MOST_HEADS} heads each. */
+  readonly #rooms: number[];
 
   constructor(layout: Layout, thread: number) {
     this.#layout = layout;
@@ -137,6 +144,7 @@ export class Machine {
     this.#normal = start[0] + TOKEN_TILE * preparedBytes;
     this.#scores = this.#normal + preparedBytes + 2048;
     this.#tiles = start.map((at) => at + (TOKEN_TILE + 1) * preparedBytes + scoreBytes + 2048);
+    this.#rooms = Array.from({ length: 6 }, (_, n) => this.#tiles[0] + n * HEAD_ROOM);
   }
 
   /** Waits for programs and runs them until one ends with `exit`. For workers. */
@@ -457,7 +465,7 @@ export class Machine {
   #turn(a: ReturnType<typeof attentionOf>, x: number, norm: number, t: number, to: number): void {
     const { rms_norm, rope } = this.#wasm[0];
     // Other threads may read what is written to the cache, so only final values may go there.
-    const normal = this.#tiles[0];
+    const [normal] = this.#rooms;
     if (norm !== 0) rms_norm(x, norm, normal, a.headDim, a.headDim, a.eps);
     rope(norm !== 0 ? normal : x, to, a.headDim / 2, a.table + (a.position + t) * a.headDim * 4);
   }
@@ -470,10 +478,10 @@ export class Machine {
     const [key, value] = [a.k, a.v].map((x) => x + t * a.kvStride + g * headDim * 4);
     if (size === 4) {
       this.#turn(a, key, a.kNorm, t, a.keys + row * rowBytes);
-      copy(a.values + row * rowBytes, value, rowBytes);
+      copy(a.values + row * rowBytes, value, headDim * 4);
       return;
     }
-    const turned = this.#tiles[0] + HEAD_ROOM;
+    const [, turned] = this.#rooms;
     this.#turn(a, key, a.kNorm, t, turned);
     const scales = this.#floats;
     scales[(a.keyScales >>> 2) + row] = quantize_head(size, turned, headDim, a.top, a.keys + row * rowBytes);
@@ -482,53 +490,52 @@ export class Machine {
     scales[(a.valueScales >>> 2) + row] = quantize_value(size, value, headDim, a.top, at);
   }
 
-  /**
-   * Attends, a head of a token a piece. For a single token the piece rotates and stores too: heads of one group then
-   * write the same key and value, the same bytes, which spares a barrier.
-   */
+  /** Attends; the heads of a token that share keys and values are a piece, which for a single token stores them too. */
   #attend(c: Float64Array, index: number): void {
     const a = attentionOf(c);
     const { headDim, size, rowBytes } = a;
     const wasm = this.#wasm[0];
+    const kernel = size === 4 ? wasm.attend_f32 : size === 2 ? wasm.attend_i16 : wasm.attend_i8;
     const scale = Math.fround(1 / Math.sqrt(headDim));
-    const integers = this.#tiles[0] + 2 * HEAD_ROOM;
-    const sums = this.#tiles[0] + 3 * HEAD_ROOM;
-    for (let n = this.#next(index); n < a.tokens * a.heads; n = this.#next(index)) {
-      const t = Math.floor(n / a.heads);
-      const h = n % a.heads;
-      const g = Math.floor(h / (a.heads / a.groups));
-      let q = a.q + t * a.qStride + h * headDim * 4;
-      if (a.tokens === 1) {
-        this.#append(a, 0, g);
-        this.#turn(a, q, a.qNorm, 0, this.#normal);
-        q = this.#normal;
-      }
+    const [, , turned, integers, sums, factors] = this.#rooms;
+    const each = a.heads / a.groups;
+    const length = rowBytes / size;
+    for (let n = this.#next(index); n < a.tokens * a.groups; n = this.#next(index)) {
+      const t = Math.floor(n / a.groups);
+      const g = n % a.groups;
+      if (a.tokens === 1) this.#append(a, 0, g);
       const row = g * a.capacity;
-      const [keys, values] = [a.keys + row * rowBytes, a.values + row * rowBytes];
-      const out = a.out + t * a.qStride + h * headDim * 4;
-      const count = a.position + t + 1;
-      if (size === 4) {
-        wasm.attend(q, keys, values, count, headDim, scale, this.#scores, out);
-        continue;
+      for (let h = g * each, end = h + each; h < end;) {
+        // Not three and one of four.
+        const heads = end - h === 4 ? 2 : Math.min(MOST_HEADS, end - h);
+        const offset = t * a.qStride + h * headDim * 4;
+        let q = a.q + offset;
+        if (a.tokens === 1) {
+          for (let j = 0; j < heads; j++) this.#turn(a, q + j * headDim * 4, a.qNorm, 0, turned + j * headDim * 4);
+          q = turned;
+        }
+        for (let j = 0; j < heads; j++) {
+          this.#floats[(factors >>> 2) + j] = size === 4 ? scale : scale *
+            wasm.quantize_head(2, q + j * headDim * 4, headDim, ATTENTION_TOP.query, integers + j * length * 2);
+        }
+        kernel(
+          heads,
+          size === 4 ? q : integers,
+          factors,
+          a.keys + row * rowBytes,
+          a.keyScales + row * 4,
+          a.values + row * rowBytes,
+          a.valueScales + row * 4,
+          a.position + t + 1,
+          length,
+          this.#scores,
+          this.#layout.scoreBytes / MOST_HEADS,
+          sums,
+          headDim,
+          a.out + offset,
+        );
+        h += heads;
       }
-      const factor = Math.fround(wasm.quantize_head(2, q, headDim, ATTENTION_TOP.query, integers) * scale);
-      const [keyScales, valueScales] = [a.keyScales + row * 4, a.valueScales + row * 4];
-      const attend = size === 1 ? wasm.attend_i8 : wasm.attend_i16;
-      const length = rowBytes / size;
-      attend(
-        integers,
-        factor,
-        keys,
-        keyScales,
-        values,
-        valueScales,
-        count,
-        length,
-        this.#scores,
-        sums,
-        headDim,
-        out,
-      );
     }
   }
 }

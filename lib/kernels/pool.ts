@@ -17,6 +17,8 @@ import {
   Machine,
   MAX_COMMANDS,
   MODE,
+  MOST_HEAD_DIM,
+  MOST_HEADS,
   OP,
   preparedBytes,
   PRIVATE,
@@ -148,7 +150,7 @@ export class Pool implements Operations {
   #count = 0;
   #weightBytes = 0;
   #maxBlocks = 1;
-  #maxPositions = 4;
+  #maxPositions = ATTENTION_CHUNK;
   #ids = 0;
   #prepared = 0;
   #maxTokens = 1;
@@ -271,10 +273,13 @@ export class Pool implements Operations {
   }
 
   cache(positions: number, heads: number, headDim: number): Cache {
+    if (headDim > MOST_HEAD_DIM) {
+      throw new UsageError(`heads of ${headDim} values: rabbit knows up to ${MOST_HEAD_DIM}`);
+    }
     // The kernels read so many positions at a time, and so many values of a head.
     const capacity = Math.ceil(positions / ATTENTION_CHUNK) * ATTENTION_CHUNK;
     const size = { f32: 4, i16: 2, i8: 1 }[cacheFor(headDim, this.#activations)];
-    const rowBytes = size === 4 ? headDim * size : Math.ceil(headDim / 16) * 16 * size;
+    const rowBytes = Math.ceil(headDim / 16) * 16 * size;
     this.#maxPositions = Math.max(this.#maxPositions, capacity);
     const [main] = this.#arenas;
     const [keys, values] = [1, 2].map(() => main.take(heads * capacity * rowBytes));
@@ -407,7 +412,7 @@ export class Pool implements Operations {
   #start(): void {
     if (this.#machine) return;
     const own = preparedBytes(this.#maxBlocks);
-    const scoreBytes = this.#maxPositions * 4 + ALIGNMENT;
+    const scoreBytes = MOST_HEADS * this.#maxPositions * 4;
     const size = scratchBytes(own, scoreBytes);
     const [main] = this.#arenas;
     this.#prepared = main.take(this.#maxTokens * own);
@@ -435,7 +440,7 @@ export class Pool implements Operations {
     this.#staging = [];
     this.#weightBytes = 0;
     this.#maxBlocks = 1;
-    this.#maxPositions = 4;
+    this.#maxPositions = ATTENTION_CHUNK;
     this.#maxTokens = 1;
   }
 
