@@ -234,7 +234,7 @@ function startOf(size: i32, at: usize): v128 {
 }
 
 /**
- * See {@link attend_f32}; `heads` (1 to 3) and size are constants of the call. Keys and values are loaded once for all
+ * See {@link attend_f32_1}; `heads` (1 to 3) and size are constants of the call. Keys and values are loaded once for all
  * the heads.
  */
 @inline
@@ -356,38 +356,11 @@ function attendHeads(
   }
 }
 
-/** Dispatches on the number of heads. */
-@inline
-function attend(
-  size: i32,
-  heads: i32,
-  q: usize,
-  factors: usize,
-  k: usize,
-  kScales: usize,
-  v: usize,
-  vScales: usize,
-  count: i32,
-  length: i32,
-  scores: usize,
-  scoreRow: usize,
-  sums: usize,
-  d: i32,
-  out: usize,
-): void {
-  if (heads == 1) {
-    attendHeads(size, 1, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
-  } else if (heads == 2) {
-    attendHeads(size, 2, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
-  } else {
-    attendHeads(size, 3, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
-  }
-}
-
 /**
- * Attention of 1 to 3 heads of one token that share keys and values: out = sum over positions of softmax(q k / sqrt(d)) v.
+ * Attention of 1 to 3 heads (the last part of the name) of one token that share keys and values: for each head out = sum
+ * over positions of softmax(q k / sqrt(d)) v. Over binary32, or over integers of at most 127 or 2047.
  *
- * @param q d binary32 a head (for attend_i8, attend_i16 `length` int16)
+ * @param q d binary32 a head, for integers `length` int16
  * @param factors for each head what scores are multiplied with: 1 / sqrt(d), for integers times the scale of q
  * @param k,v the cache of the group: rows of `length` values, a multiple of 16, of which d count; k is readable to a
  *   multiple of 4 positions, integer v, where two positions stand side by side, to a multiple of 32
@@ -397,8 +370,7 @@ function attend(
  * @param d a multiple of 4
  * @param out d binary32 a head
  */
-export function attend_f32(
-  heads: i32,
+export function attend_f32_1(
   q: usize,
   factors: usize,
   k: usize,
@@ -413,12 +385,9 @@ export function attend_f32(
   d: i32,
   out: usize,
 ): void {
-  attend(4, heads, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+  attendHeads(4, 1, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
 }
-
-/** As {@link attend_f32}, over integers of at most 127. */
-export function attend_i8(
-  heads: i32,
+export function attend_f32_2(
   q: usize,
   factors: usize,
   k: usize,
@@ -433,12 +402,9 @@ export function attend_i8(
   d: i32,
   out: usize,
 ): void {
-  attend(1, heads, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+  attendHeads(4, 2, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
 }
-
-/** As {@link attend_f32}, over integers of at most 2047. */
-export function attend_i16(
-  heads: i32,
+export function attend_f32_3(
   q: usize,
   factors: usize,
   k: usize,
@@ -453,5 +419,107 @@ export function attend_i16(
   d: i32,
   out: usize,
 ): void {
-  attend(2, heads, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+  attendHeads(4, 3, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+}
+export function attend_i8_1(
+  q: usize,
+  factors: usize,
+  k: usize,
+  kScales: usize,
+  v: usize,
+  vScales: usize,
+  count: i32,
+  length: i32,
+  scores: usize,
+  scoreRow: usize,
+  sums: usize,
+  d: i32,
+  out: usize,
+): void {
+  attendHeads(1, 1, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+}
+export function attend_i8_2(
+  q: usize,
+  factors: usize,
+  k: usize,
+  kScales: usize,
+  v: usize,
+  vScales: usize,
+  count: i32,
+  length: i32,
+  scores: usize,
+  scoreRow: usize,
+  sums: usize,
+  d: i32,
+  out: usize,
+): void {
+  attendHeads(1, 2, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+}
+export function attend_i8_3(
+  q: usize,
+  factors: usize,
+  k: usize,
+  kScales: usize,
+  v: usize,
+  vScales: usize,
+  count: i32,
+  length: i32,
+  scores: usize,
+  scoreRow: usize,
+  sums: usize,
+  d: i32,
+  out: usize,
+): void {
+  attendHeads(1, 3, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+}
+export function attend_i16_1(
+  q: usize,
+  factors: usize,
+  k: usize,
+  kScales: usize,
+  v: usize,
+  vScales: usize,
+  count: i32,
+  length: i32,
+  scores: usize,
+  scoreRow: usize,
+  sums: usize,
+  d: i32,
+  out: usize,
+): void {
+  attendHeads(2, 1, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+}
+export function attend_i16_2(
+  q: usize,
+  factors: usize,
+  k: usize,
+  kScales: usize,
+  v: usize,
+  vScales: usize,
+  count: i32,
+  length: i32,
+  scores: usize,
+  scoreRow: usize,
+  sums: usize,
+  d: i32,
+  out: usize,
+): void {
+  attendHeads(2, 2, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
+}
+export function attend_i16_3(
+  q: usize,
+  factors: usize,
+  k: usize,
+  kScales: usize,
+  v: usize,
+  vScales: usize,
+  count: i32,
+  length: i32,
+  scores: usize,
+  scoreRow: usize,
+  sums: usize,
+  d: i32,
+  out: usize,
+): void {
+  attendHeads(2, 3, q, factors, k, kScales, v, vScales, count, length, scores, scoreRow, sums, d, out);
 }

@@ -495,7 +495,8 @@ export class Machine {
     const a = attentionOf(c);
     const { headDim, size, rowBytes } = a;
     const wasm = this.#wasm[0];
-    const kernel = size === 4 ? wasm.attend_f32 : size === 2 ? wasm.attend_i16 : wasm.attend_i8;
+    const kernel = size === 4 ? "attend_f32_" : size === 2 ? "attend_i16_" : "attend_i8_";
+    const kernels = [1, 2, 3].map((heads) => wasm[kernel + heads]);
     const scale = Math.fround(1 / Math.sqrt(headDim));
     const [, , turned, integers, sums, factors] = this.#rooms;
     const each = a.heads / a.groups;
@@ -518,8 +519,7 @@ export class Machine {
           this.#floats[(factors >>> 2) + j] = size === 4 ? scale : scale *
             wasm.quantize_head(2, q + j * headDim * 4, headDim, ATTENTION_TOP.query, integers + j * length * 2);
         }
-        kernel(
-          heads,
+        kernels[heads - 1](
           size === 4 ? q : integers,
           factors,
           a.keys + row * rowBytes,
