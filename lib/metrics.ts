@@ -46,6 +46,16 @@ export function argmax(values: Float32Array): number {
   return best;
 }
 
+/** By how much the largest value is above the second largest; 0 for equal ones. */
+export function margin(values: Float32Array): number {
+  let [first, second] = [-Infinity, -Infinity];
+  for (const value of values) {
+    if (value > first) [first, second] = [value, first];
+    else if (value > second) second = value;
+  }
+  return first - second;
+}
+
 /** A value and its standard error; the error of one observation is NaN. */
 export interface Estimate {
   readonly value: number;

@@ -14,7 +14,7 @@ import { loadModel, memory, type Model, textIds, tokenizerFor } from "./model.ts
 import { type Fields, Fixed, interruptible, type Output, progressBar, tokensPerSecond } from "./output.ts";
 
 /** Hours of work for the smallest model; a file larger than this is another one. */
-const MAX_TEXT_BYTES = 100_000_000;
+export const MAX_TEXT_BYTES = 100_000_000;
 
 /** The flags of a measurement by text. */
 export const TEXT_FLAGS: readonly Flag[] = [
