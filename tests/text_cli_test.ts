@@ -4,7 +4,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { join } from "@std/path/join";
 import { json, quantizeTo, TINY } from "./models.ts";
-import { inTemporary, rabbit, type Ran, ROOT, tree } from "./program.ts";
+import { inTemporary, rabbit, type Ran, ROOT } from "./program.ts";
 import { write } from "./testing.ts";
 
 const { text } = json(`${ROOT}fixtures/metrics.json`);

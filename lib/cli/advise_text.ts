@@ -5,11 +5,19 @@
  */
 
 /**
- * Prompts whose answers are settled: SmolLM2-135M, a small model, is never near a tie in its first eight tokens, so that
- * a width that changes one of them has changed what the model says.
+ * Prompts whose answers are settled: at each of the first eight tokens SmolLM2-135M-Instruct, a small model that is often
+ * unsure, has two best logits more than 0.25 apart (0.26 of the first prompt, which is the published one; 0.37 to 3.15 of
+ * the others). So a width that changes one of them has changed what the model says.
  */
 export const PROMPTS: readonly string[] = [
   "The capital of France is",
+  "1, 2, 3, 4, 5,",
+  "The opposite of hot is",
+  "The chemical symbol for gold is",
+  "The largest planet in the solar system is",
+  "Photosynthesis is the process by which",
+  "We hold these truths to be self-evident,",
+  "Question: What is the capital of Italy?\nAnswer:",
 ];
 
 /** Isaac Newton, Opticks, the First Book (1704), from Project Gutenberg: a page that is in the public domain. */
