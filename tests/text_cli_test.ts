@@ -4,8 +4,8 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { join } from "@std/path/join";
 import { json, quantizeTo, TINY } from "./models.ts";
-import { inTemporary, rabbit, type Ran, ROOT } from "./program.ts";
-import { write } from "./testing.ts";
+import { inTemporary, rabbit, type Ran, ROOT, tree } from "./program.ts";
+import { headerText, write } from "./testing.ts";
 
 const { text } = json(`${ROOT}fixtures/metrics.json`);
 
@@ -192,6 +192,113 @@ Deno.test("rabbit compare --text refuses a token that the vocabulary of the mode
     await refused(
       `${directory}/x.txt has the id 320, the vocabulary ends at 319`,
       ...["compare", model, QUANT.q8, "--text", `${directory}/x.txt`],
+    );
+  });
+});
+
+// ---------------------------------------------------------------- advise
+
+/** The files of a directory and their sizes. */
+function filesOf(directory: string): string[] {
+  return tree(directory).map((name) => `${name} ${Deno.statSync(join(directory, name)).size}`);
+}
+
+Deno.test("rabbit advise says what --json says, writes nothing, and gives a width's figures as compare does", async () => {
+  const before = filesOf(FLOAT);
+  const found = await lines("advise", "--in", FLOAT, "--text", FILE);
+  const { code, out, err } = await run("advise", "--in", FLOAT, "--text", FILE, "--json");
+  assertEquals([code, err], [0, ""]);
+  assertEquals(filesOf(FLOAT), before);
+  const object = JSON.parse(out);
+  assertEquals(Object.keys(object), [
+    ...["model", "bytes", "prompts", "steps", "text", "scored", "perplexity", "perplexity_error"],
+    ...["widths", "memory", "use", "why"],
+  ]);
+  assertEquals([object.model, object.bytes, object.text, object.scored], [FLOAT, 191128, FILE, 206]);
+  assertEquals(object.widths.map(({ bits, bytes }: { bits: number; bytes: number }) => [bits, bytes]), [
+    [4, Deno.statSync(join(QUANT.q4, "model.safetensors")).size],
+    [8, Deno.statSync(join(QUANT.q8, "model.safetensors")).size],
+  ]);
+  const wanted = text.cases.find(({ window }: { window: number }) => window === 256);
+  for (const [n, kind] of ["q4", "q8"].entries()) {
+    const width = object.widths[n];
+    for (
+      const [key, value] of [
+        ["perplexity", wanted[kind].quant],
+        ["perplexity_ratio", wanted[kind].ratio],
+        ["perplexity_ratio_error", wanted[kind].ratio_error],
+        ["kl", wanted[kind].kl],
+        ["kl_error", wanted[kind].kl_error],
+        ["same_top", wanted[kind].same_top],
+      ]
+    ) assert(Math.abs(width[key] - value) <= 1e-4 * value + 1e-7, `${kind} ${key}: ${width[key]}, not ${value}`);
+    assertEquals(Object.keys(width), [
+      ...["bits", "bytes", "ratio", "answers_kept", "max_diff", "mean_diff", "perplexity", "perplexity_ratio"],
+      ...["perplexity_ratio_error", "kl", "kl_error", "same_top", "suffices"],
+      ...(width.suffices ? [] : ["fails"]),
+    ]);
+  }
+  // numpy's ratio at four bits is 1.115, its divergence 0.37 nats.
+  assertEquals(object.widths[0].suffices, false);
+  assertMatch(object.widths[0].fails, /perplexity,kl$/);
+  assertEquals(found.length, 4);
+  assertEquals(
+    found[0].startsWith(`ADVISE model=${FLOAT} bytes=191128 prompts=8 steps=8 text=${FILE} scored=206 `),
+    true,
+  );
+  assertMatch(found[1], /^ADVISE bits=4 .* suffices=false fails=[a-z,]+$/);
+  assertMatch(found[2], /^ADVISE bits=8 /);
+  assertEquals(found[3], `ADVISE use=${object.use} why=${JSON.stringify(object.why)}`);
+});
+
+Deno.test("rabbit advise asks ids of a model without a tokenizer", async () => {
+  const one = await lines("advise", "--in", TINY, "--threads", "1");
+  assertMatch(one[0], / prompts=8 steps=8 text=answers scored=64 /);
+  // What fixtures/tiny/expected.json says of the published prompt too: eight bits keep the answer, four do not.
+  assertMatch(one.at(-1)!, /^ADVISE use=8 /);
+  assertEquals(await lines("advise", "--in", TINY, "--threads", "2"), one);
+});
+
+Deno.test("rabbit advise: weights that a width holds exactly need no more", async () => {
+  await inTemporary(async (directory) => {
+    for (const bits of ["4", "8"]) {
+      const model = join(directory, bits);
+      await rabbit(directory, ["gen", "--exact", bits, "--out", model]);
+      const found = await lines("advise", "--in", model, "--text", FILE);
+      const own = found.find((line) => line.startsWith(`ADVISE bits=${bits} `))!;
+      assertMatch(own, / answers_kept=8 max_diff=0\.000000 mean_diff=0\.000000000 .* kl=0\.000000 .* suffices=true$/);
+      assertMatch(found.at(-1)!, new RegExp(`^ADVISE use=${bits} why=`));
+    }
+  });
+});
+
+Deno.test("rabbit advise refuses what can't be quantized or run", async () => {
+  await refused(
+    `${QUANT.q4}/model.safetensors: __metadata__ "format": already quantized to Q4B32; ` +
+      "quantize the float checkpoint that it was made from",
+    ...["advise", "--in", QUANT.q4],
+  );
+  await refused("--in DIR|FILE is missing; see rabbit advise --help", "advise");
+  await inTemporary(async (directory) => {
+    await refused(`cannot open ${directory}/none: no such file or directory`, "advise", "--in", `${directory}/none`);
+    write(directory, { "empty.txt": "" });
+    await refused(
+      `${directory}/empty.txt has 0 tokens, two are needed: the first one of a window is not scored`,
+      ...["advise", "--in", FLOAT, "--text", `${directory}/empty.txt`],
+    );
+    // A weight that is not finite, in the last matrix of the file.
+    const model = join(directory, "nan");
+    Deno.mkdirSync(model);
+    const file = Deno.readFileSync(join(TINY, "model.safetensors"));
+    const header = JSON.parse(headerText(file));
+    const name = "model.layers.1.mlp.up_proj.weight";
+    const start = 8 + Number(new DataView(file.buffer).getBigUint64(0, true)) + header[name].data_offsets[0];
+    new DataView(file.buffer).setUint16(start + 2 * (3 * 64 + 40), 0x7f80, true);
+    write(model, { "model.safetensors": file, "config.json": Deno.readTextFileSync(join(TINY, "config.json")) });
+    await refused(
+      `${model}/model.safetensors: tensor "${name}": row 3 column 40 (block 1): weight is Infinity; ` +
+        "only finite weights can be quantized",
+      ...["advise", "--in", model],
     );
   });
 });

@@ -39,8 +39,8 @@ export const adviseCommand: Command = {
     THREADS,
   ],
   details: [
-    "Quantizes in memory at both widths, writes nothing, and holds both and the float model in memory. The answer is the",
-    "narrowest width that suffices, where the wider one does too; `float` where neither does. A width suffices when",
+    "Quantizes in memory at both widths, and writes nothing; both and the float model are held in memory. The answer is",
+    "`use`: the narrowest width that suffices, or float where none does. A width suffices when",
     `  answers     of each built-in prompt, the best token is the float model's at all ${ANSWER_STEPS} steps of its answer, but where`,
     `              its two best logits are within ${NEAR_TIE}, which is near a tie; and`,
     `  perplexity  the text's grows to less than ${MAX_RATIO} times the float model's, ${RATIO_ERRORS} standard errors included; and`,
@@ -107,9 +107,10 @@ async function measure(float: Model, plans: readonly Plan[], task: Task, threads
   const { config } = float;
   const { vocabulary } = config;
   const ids = task.text?.ids ?? [];
-  const windows = windowsOf(ids.length, Math.min(WINDOW, config.maxPositions), Math.min(WINDOW, config.maxPositions));
+  const window = Math.min(WINDOW, config.maxPositions);
+  const windows = windowsOf(ids.length, window, window);
   const asked = task.prompts.map(({ length }) => length + ANSWER_STEPS);
-  const context = Math.max(...asked, ...windows.map(({ start, end }) => end - start));
+  const context = Math.max(...asked, Math.min(window, ids.length));
   const pool = new Pool({ threads });
   try {
     const p = loadModel(pool, float, context, LOGIT_ROWS);
@@ -171,14 +172,9 @@ function print(plans: readonly Plan[], task: Task, measured: readonly Measured[]
     });
   }
   out.group("memory", { models: "all", peak_rss: memory().peak });
-  const use = narrowest(measured.map(({ fails }) => fails.length === 0));
-  out.line({ use: use < 0 ? "float" : String(plans[use].format.bits), why: whyOf(plans, measured) });
-}
-
-/** The first of widths, narrowest first, that suffices and after which no wider one fails; -1 if the widest fails. */
-function narrowest(suffices: readonly boolean[]): number {
-  const from = suffices.lastIndexOf(false) + 1;
-  return from < suffices.length ? from : -1;
+  // Narrowest first. Weights that were trained for four bits may keep what they say there, and not at eight.
+  const use = plans.find((_, n) => measured[n].fails.length === 0);
+  out.line({ use: use === undefined ? "float" : String(use.format.bits), why: whyOf(plans, measured) });
 }
 
 /** A sentence about each width. */

@@ -8,7 +8,7 @@ import { UsageError } from "../errors.ts";
 import { readText } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
 import type { Divergence, Estimate } from "../metrics.ts";
-import { fedTokens, LOGIT_ROWS, measureText, WINDOW, windowsOf } from "../text.ts";
+import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../text.ts";
 import type { Arguments, Flag } from "./flags.ts";
 import { loadModel, memory, type Model, textIds, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, interruptible, type Output, progressBar, tokensPerSecond } from "./output.ts";
@@ -91,7 +91,7 @@ export async function compareText(
   const ids = textIds(tokenizer, text, path, float.config);
   const windows = windowsOf(ids.length, window, stride);
 
-  const measured = await measure(float, quant, ids, windows, threads);
+  const measured = await measure(float, quant, ids, windows, Math.min(window, ids.length), threads);
   out.group("text", {
     file: path,
     tokens: ids.length,
@@ -109,10 +109,10 @@ async function measure(
   float: Model,
   quant: Model,
   ids: readonly number[],
-  windows: ReturnType<typeof windowsOf>,
+  windows: readonly Window[],
+  context: number,
   threads: number,
 ): Promise<Divergence> {
-  const context = Math.max(...windows.map(({ start, end }) => end - start));
   const { vocabulary } = float.config;
   const pool = new Pool({ threads });
   try {
