@@ -20,7 +20,7 @@ export const PROMPTS: readonly string[] = [
   "Question: What is the capital of Italy?\nAnswer:",
 ];
 
-/** Isaac Newton, Opticks, the First Book (1704), from Project Gutenberg: a page that is in the public domain. */
+/** Isaac Newton, Opticks, the First Book (fourth edition, 1730), from Project Gutenberg: a page that is in the public domain. */
 export const TEXT = `I took a black oblong stiff Paper terminated by Parallel Sides, and with
 a Perpendicular right Line drawn cross from one Side to the other,
 distinguished it into two equal Parts. One of these parts I painted with
