@@ -4,6 +4,7 @@
  * @module
  */
 
+import { adviseCommand } from "./lib/cli/advise.ts";
 import { compareCommand } from "./lib/cli/compare.ts";
 import { commandHelp, parse, programHelp, unknown } from "./lib/cli/flags.ts";
 import { gateCommand } from "./lib/cli/gate.ts";
@@ -23,6 +24,7 @@ const COMMANDS = [
   verifyCommand,
   inspectCommand,
   compareCommand,
+  adviseCommand,
   inferCommand,
   matmulCommand,
   genCommand,

@@ -40,10 +40,15 @@ export interface Comparison {
 /** The token that a greedy decoder takes. @throws {UsageError} the logits are not finite */
 export function greedy(logits: Float32Array): number {
   const token = argmax(logits);
-  if (token < 0) {
+  checkFinite(token >= 0);
+  return token;
+}
+
+/** @throws {UsageError} the logits are not finite */
+export function checkFinite(finite: boolean): void {
+  if (!finite) {
     throw new UsageError("the logits are not finite: the weights are damaged, or too large for binary32 arithmetic");
   }
-  return token;
 }
 
 /** Decodes greedily and keeps all logits. */

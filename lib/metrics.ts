@@ -45,3 +45,174 @@ export function argmax(values: Float32Array): number {
   }
   return best;
 }
+
+/** By how much the largest value is above the second largest; 0 for equal ones. */
+export function margin(values: Float32Array): number {
+  let [first, second] = [-Infinity, -Infinity];
+  for (const value of values) {
+    if (value > first) [first, second] = [value, first];
+    else if (value > second) second = value;
+  }
+  return first - second;
+}
+
+/** A value and its standard error; the error of one observation is NaN. */
+export interface Estimate {
+  readonly value: number;
+  readonly error: number;
+}
+
+/**
+ * The mean of observations and its standard error: sqrt(sum of (x - mean)^2 / (n - 1) / n). That takes them as
+ * independent. The tokens of a text are not quite, so their error is a little larger.
+ */
+export function mean(values: readonly number[]): Estimate {
+  const n = values.length;
+  const value = values.reduce((sum, x) => sum + x, 0) / n;
+  const squares = values.reduce((sum, x) => sum + (x - value) ** 2, 0);
+  return { value, error: Math.sqrt(squares / (n - 1) / n) };
+}
+
+/** exp of an estimate; the error is propagated to first order, as exp(value) * error. */
+export function exponential({ value, error }: Estimate): Estimate {
+  return { value: Math.exp(value), error: Math.exp(value) * error };
+}
+
+/**
+ * The q-quantile of values, 0 <= q <= 1: they are sorted, and between the two nearest to rank q (n - 1) it is linear, as
+ * numpy's default and llama.cpp's perplexity tool have it. NaN without values.
+ */
+export function quantile(values: readonly number[], q: number): number {
+  const sorted = Float64Array.from(values).sort();
+  const rank = q * (sorted.length - 1);
+  const below = Math.floor(rank);
+  const above = Math.min(below + 1, sorted.length - 1);
+  return sorted[below] + (sorted[above] - sorted[below]) * (rank - below);
+}
+
+/**
+ * The distribution that one row of logits means: p(i) = exp(logits[i]) / sum of exp(logits[j]). All is in binary64, and
+ * the largest logit is subtracted before exp, so that nothing overflows. Each exp is taken once.
+ */
+export class Distribution {
+  /** exp(logits[i] - largest) */
+  readonly weights: Float64Array;
+  #logits: Float32Array = new Float32Array(0);
+  #top = -1;
+  #sum = 0;
+  #logSum = 0;
+
+  /** @param vocabulary logits of a row */
+  constructor(vocabulary: number) {
+    this.weights = new Float64Array(vocabulary);
+  }
+
+  /** Takes a row, which must not change while it is in use. @returns false if a logit is NaN or an infinity */
+  set(logits: Float32Array): boolean {
+    this.#logits = logits;
+    this.#top = argmax(logits);
+    if (this.#top < 0) return false;
+    const { weights } = this;
+    const largest = logits[this.#top];
+    let sum = 0;
+    for (let n = 0; n < logits.length; n++) sum += weights[n] = Math.exp(logits[n] - largest);
+    this.#sum = sum;
+    this.#logSum = largest + Math.log(sum);
+    return true;
+  }
+
+  /** The most probable token, the lowest of equal ones. */
+  get top(): number {
+    return this.#top;
+  }
+
+  /** log p(token), the natural logarithm. */
+  logProbability(token: number): number {
+    return this.#logits[token] - this.#logSum;
+  }
+
+  /**
+   * The Kullback-Leibler divergence of `other` from this, in nats: sum of p(i) (log p(i) - log q(i)), p this and q the
+   * other. It is 0 for equal distributions and never negative (Kullback and Leibler 1951); what rounding takes below
+   * zero counts as 0.
+   */
+  divergence(other: Distribution): number {
+    const { weights } = this;
+    const [p, q] = [this.#logits, other.#logits];
+    let sum = 0;
+    for (let n = 0; n < p.length; n++) sum += weights[n] * (p[n] - q[n]);
+    return Math.max(0, sum / this.#sum - this.#logSum + other.#logSum);
+  }
+}
+
+/**
+ * What a text says of a model and a changed one: one observation for each scored token, the right one at its place. The
+ * figures are those of llama.cpp's perplexity tool with --kl-divergence, and defined as there
+ * (https://github.com/ggml-org/llama.cpp/blob/master/tools/perplexity/README.md); the logarithms are natural.
+ */
+export class Divergence {
+  readonly #float: number[] = [];
+  readonly #quant: number[] = [];
+  readonly #kl: number[] = [];
+  readonly #shift: number[] = [];
+  #same = 0;
+
+  /** Adds a token: `token` is the right one, the distributions are what the two models say of its place. */
+  add(float: Distribution, quant: Distribution, token: number): void {
+    const [p, q] = [float.logProbability(token), quant.logProbability(token)];
+    this.#float.push(-p);
+    this.#quant.push(-q);
+    this.#kl.push(float.divergence(quant));
+    this.#shift.push(Math.exp(q) - Math.exp(p));
+    if (float.top === quant.top) this.#same++;
+  }
+
+  /** Scored tokens. */
+  get scored(): number {
+    return this.#kl.length;
+  }
+
+  /** Perplexity of the float model: exp of the mean of -log p(right token). */
+  get float(): Estimate {
+    return exponential(mean(this.#float));
+  }
+
+  /** Perplexity of the quantized model. */
+  get quant(): Estimate {
+    return exponential(mean(this.#quant));
+  }
+
+  /**
+   * The quantized model's perplexity / the float model's: exp of the mean of the differences of their -log p. As the two
+   * are of the same tokens, this error is far smaller than those of the perplexities.
+   */
+  get ratio(): Estimate {
+    return exponential(mean(this.#quant.map((loss, n) => loss - this.#float[n])));
+  }
+
+  /** Mean of the Kullback-Leibler divergence of the quantized model from the float one, in nats. */
+  get kl(): Estimate {
+    return mean(this.#kl);
+  }
+
+  /** A quantile of the Kullback-Leibler divergences; 1 gives the largest. */
+  klQuantile(q: number): number {
+    return quantile(this.#kl, q);
+  }
+
+  /** The part of the tokens for which both models have the same most probable one; the error is that of a binomial. */
+  get sameTop(): Estimate {
+    const value = this.#same / this.scored;
+    return { value, error: Math.sqrt(value * (1 - value) / (this.scored - 1)) };
+  }
+
+  /** Mean of q(right token) - p(right token), q the quantized model's probability and p the float model's. */
+  get meanShift(): number {
+    return mean(this.#shift).value;
+  }
+
+  /** Root of the mean square of q(right token) - p(right token). */
+  get rmsShift(): number {
+    return Math.sqrt(mean(this.#shift.map((d) => d * d)).value);
+  }
+}

@@ -230,7 +230,11 @@ export function* piecesOf(
  *
  * @throws {CheckpointError} naming tensor, row, column and value, or row and block
  */
-export function checkEncoded(plan: Plan, { tensor, first }: Placed, result: ChunkResult): void {
+export function checkEncoded(
+  plan: Plan,
+  { tensor, first }: Pick<Placed, "tensor" | "first">,
+  result: Pick<ChunkResult, "unencodable">,
+): void {
   if (result.unencodable < 0) return;
   const { source, from } = tensor;
   const index = first + result.unencodable;

@@ -7,7 +7,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
   [/^lib\/format\//],
   [/^lib\/kernels\//],
   [/^lib\/decoder\//, /^lib\/chunks\.ts$/, /^lib\/chunk_worker\.ts$/],
-  [/^lib\/(quantize|verify|gen|gate|compare)\.ts$/],
+  [/^lib\/(quantize|verify|gen|gate|compare|text|advise|encoded)\.ts$/],
   [/^lib\/cli\//],
   [/^main\.ts$/, /^lib\/mod\.ts$/],
 ];
@@ -20,7 +20,8 @@ const APART: readonly (readonly [RegExp, RegExp])[] = [
   [/^lib\/decoder\//, /^lib\/chunk/],
   [/^lib\/chunk/, /^lib\/decoder\//],
   [/^lib\/(quantize|verify|gen)\.ts$/, /^lib\/decoder\//],
-  [/^lib\/compare\.ts$/, /^lib\/chunk/],
+  [/^lib\/(compare|text|advise)\.ts$/, /^lib\/chunk/],
+  [/^lib\/(compare|text|advise)\.ts$/, /^lib\/(format|kernels|decoder)\//],
   [/^lib\/kernels\//, /^lib\/format\/(checkpoint|safetensors|json)\.ts$/],
 ];
 

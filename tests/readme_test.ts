@@ -8,6 +8,9 @@ import { rabbit } from "./program.ts";
 
 const README = Deno.readTextFileSync(new URL("../README.md", import.meta.url));
 
+/** Some of the text that the README measures: all of it takes the built-in model a minute. */
+const OPTICKS = Deno.readTextFileSync(new URL("../fixtures/opticks.txt", import.meta.url)).slice(0, 1000);
+
 /** The lines of the README that are rabbit's commands, in their order, without a prompt or a comment. */
 const COMMANDS = README.split("\n").map((line) => /^(?:\$ )?rabbit ((?:[a-z]+)\b.*?)(?: +#.*)?$/.exec(line)?.[1])
   .filter((line) => line !== undefined && !line.startsWith("COMMAND"));
@@ -20,6 +23,7 @@ Deno.test("README: every rabbit command runs, on a model of the same name", asyn
   const cwd = Deno.makeTempDirSync();
   assertEquals((await rabbit(cwd, ["gen", "--out", "smol"])).code, 0);
   assert(COMMANDS.length >= 6, `found ${COMMANDS.length} commands`);
+  Deno.writeTextFileSync(`${cwd}/opticks.txt`, OPTICKS);
   // The page shows compare first, and only then how its inputs are made.
   const ordered = COMMANDS.toSorted((a, b) => Number(a!.startsWith("compare")) - Number(b!.startsWith("compare")));
   assertEquals((await rabbit(cwd, ["quantize", "--in", "smol", "--out", "smol-q4"])).code, 0);
@@ -36,13 +40,17 @@ Deno.test("README: the keys of its sample lines are the keys that the program pr
   const cwd = Deno.makeTempDirSync();
   await rabbit(cwd, ["gen", "--out", "smol"]);
   const quantized = await rabbit(cwd, ["quantize", "--in", "smol", "--out", "smol-q8", "--bits", "8"]);
-  const printed = quantized.out + (await rabbit(cwd, ["compare", "smol", "smol-q8"])).out;
+  Deno.writeTextFileSync(`${cwd}/opticks.txt`, OPTICKS);
+  let printed = quantized.out;
+  for (
+    const line of ["compare smol smol-q8", "compare smol smol-q8 --text opticks.txt", "advise --in smol"]
+  ) printed += (await rabbit(cwd, line.split(" "))).out;
   Deno.removeSync(cwd, { recursive: true });
   const shape = (line: string) =>
-    line.split(" ").map((word) => word.replace(/=.*/, "=")).filter((w) => !/^\d+$/.test(w));
+    line.replace(/="[^"]*"/g, "=").split(" ").map((word) => word.replace(/=.*/, "=")).filter((w) => !/^\d+$/.test(w));
   const known = new Set(printed.trimEnd().split("\n").map((line) => shape(line).join(" ")));
   const samples = README.split("\n").filter((line) =>
-    /^(QUANT|COMPARE) /.test(line) && !/^COMPARE (OK|DIFFER)$/.test(line)
+    /^(QUANT|COMPARE|ADVISE) /.test(line) && !/^COMPARE (OK|DIFFER)$/.test(line)
   );
   assert(samples.length >= 8);
   for (const line of samples) assert(known.has(shape(line).join(" ")), `the program prints no line like: ${line}`);

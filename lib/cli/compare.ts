@@ -5,6 +5,7 @@ import { CheckpointError, UsageError } from "../errors.ts";
 import { exists, nameOf, openCheckpoint, readText } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
 import published from "../../bench/reference/smollm2-135m.json" with { type: "json" };
+import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts";
 import { type Command, THREADS } from "./flags.ts";
 import { loadModel, memory, type Model, openModel, PROMPT_FLAGS, promptOf, readConfig } from "./model.ts";
 import { Fixed } from "./output.ts";
@@ -25,9 +26,11 @@ export const compareCommand: Command = {
     ...PROMPT_FLAGS,
     { name: "steps", value: "N", help: "tokens to decode (default 8)" },
     { name: "reference", value: "FILE", help: "a JSON file with prompt_ids and tokens to hold both answers against" },
+    ...TEXT_FLAGS,
     THREADS,
   ],
-  verdict: "0 the answer is kept, 1 the tokens differ",
+  verdict: "0 the answer is kept (or the text is measured), 1 the tokens differ",
+  details: TEXT_DETAILS,
   example: "rabbit compare SmolLM2-135M SmolLM2-135M-q8",
   async run(args, out) {
     const [floatPath = "/model.safetensors", quantPath = "/model-q4.safetensors", configPath] = args.positionals;
@@ -35,6 +38,8 @@ export const compareCommand: Command = {
     const threads = args.threads();
     const float = openModel(floatPath, configPath);
     const quant = openQuantized(quantPath, float, configPath);
+    const asked = textOf(args);
+    if (asked !== undefined) return await compareText(float, quant, asked, threads, out);
     const prompt = await promptOf(args, float);
     const reference = referenceOf(args.values.get("reference"), float, prompt);
     const context = prompt.length + steps;

@@ -33,6 +33,8 @@ export interface Command {
   readonly positionals: readonly Positional[];
   readonly flags: readonly Flag[];
   readonly example: string;
+  /** Lines of the help that say what the results mean. */
+  readonly details?: readonly string[];
   /** What the exit status 0 and 1 mean, where 1 is possible. */
   readonly verdict?: string;
   /** Runs the command and returns its exit status: 0 or 1. */
@@ -201,6 +203,7 @@ export function commandHelp(command: Command): string {
     "",
     columns(rows),
     "",
+    ...(command.details === undefined ? [] : [...command.details, ""]),
     `exit status: ${command.verdict ?? "0 done"}, 2 trouble`,
     "",
     `example: ${command.example}`,

@@ -7,7 +7,7 @@
 import { join } from "@std/path/join";
 import { type Config, parseConfig } from "../decoder/config.ts";
 import { Llama } from "../decoder/llama.ts";
-import { loadTokenizer } from "../decoder/tokenizer.ts";
+import { loadTokenizer, type Tokenizer } from "../decoder/tokenizer.ts";
 import { UsageError } from "../errors.ts";
 import { type Checkpoint, openCheckpoint, readText, TensorReader } from "../format/checkpoint.ts";
 import type { Operations } from "../kernels/operations.ts";
@@ -47,11 +47,11 @@ export function readConfig(path: string): Config {
   return parseConfig(path, readText(path, MAX_CONFIG_BYTES));
 }
 
-/** Loads the weights. */
-export function loadModel(ops: Operations, { checkpoint, config }: Model, context: number): Llama {
+/** Loads the weights; `logitRows` as for {@link Llama}. */
+export function loadModel(ops: Operations, { checkpoint, config }: Model, context: number, logitRows = 1): Llama {
   const reader = new TensorReader(checkpoint);
   try {
-    return new Llama(ops, config, reader, context);
+    return new Llama(ops, config, reader, context, logitRows);
   } finally {
     reader.close();
   }
@@ -63,16 +63,38 @@ export async function promptOf(args: Arguments, { checkpoint, config }: Model): 
   const ids = args.values.get("ids");
   if (text !== undefined && ids !== undefined) throw new UsageError("--ids and --prompt exclude each other");
   const prompt = text !== undefined
-    ? await encode(text, checkpoint)
+    ? (await tokenizerFor("prompt", checkpoint, "use --ids")).encode(text)
     : ids === undefined
     ? PUBLISHED_PROMPT
     : parseIds(ids);
   if (prompt.length === 0) throw new UsageError("the prompt is empty");
-  const outside = prompt.find((id) => id >= config.vocabulary);
-  if (outside !== undefined) {
-    throw new UsageError(`the prompt has the id ${outside}, the vocabulary ends at ${config.vocabulary - 1}`);
-  }
+  checkIds("the prompt", prompt, config);
   return prompt;
+}
+
+/** @throws {UsageError} an id is not in the vocabulary */
+function checkIds(what: string, ids: readonly number[], { vocabulary }: Config): void {
+  const outside = ids.find((id) => !(id < vocabulary));
+  if (outside !== undefined) {
+    throw new UsageError(`${what} has the id ${outside}, the vocabulary ends at ${vocabulary - 1}`);
+  }
+}
+
+/** The ids of a text, without special tokens. @throws {UsageError} one is not in the vocabulary, or they are fewer than two */
+export function textIds(tokenizer: Tokenizer, text: string, what: string, config: Config): number[] {
+  const ids = tokenizer.encode(text);
+  checkIds(what, ids, config);
+  if (ids.length < 2) {
+    throw new UsageError(`${what} has ${ids.length} tokens, two are needed: the first one of a window is not scored`);
+  }
+  return ids;
+}
+
+/** The tokenizer of a checkpoint. @throws {UsageError} naming the flag that needs it: there is none */
+export async function tokenizerFor(flag: string, { directory }: Checkpoint, remedy: string): Promise<Tokenizer> {
+  const tokenizer = await loadTokenizer(directory, "encode");
+  if (tokenizer !== undefined) return tokenizer;
+  throw new UsageError(`--${flag} needs tokenizer.json, or vocab.json and merges.txt, in ${directory}; ${remedy}`);
 }
 
 function parseIds(text: string): number[] {
@@ -80,14 +102,6 @@ function parseIds(text: string): number[] {
     if (!/^\d{1,10}$/.test(word)) throw new UsageError(`--ids takes whole numbers, found "${word}"`);
     return Number(word);
   });
-}
-
-async function encode(text: string, { directory }: Checkpoint): Promise<number[]> {
-  const tokenizer = await loadTokenizer(directory, "encode");
-  if (tokenizer === undefined) {
-    throw new UsageError(`--prompt needs tokenizer.json, or vocab.json and merges.txt, in ${directory}; use --ids`);
-  }
-  return tokenizer.encode(text);
 }
 
 /** The most memory that the process has had, in bytes, and what it has now; the former is undefined where /proc does not tell. */

@@ -104,12 +104,26 @@ export function warn(command: string, text: string): void {
   console.error(`rabbit: warning: ${command}: ${text}`);
 }
 
-/** A bar on standard error when that is a terminal: part, rate and time left. Call the result with what is done. */
+/** Bytes a second, as a bar shows them. */
+function megabytes(perSecond: number): string {
+  return `${(perSecond / 1e6).toFixed(0)} MB/s`;
+}
+
+/** Tokens a second, as a bar shows them. */
+export function tokensPerSecond(perSecond: number): string {
+  return `${perSecond.toFixed(0)} tokens/s`;
+}
+
+/**
+ * A bar on standard error when that is a terminal: part, rate and time left. Call the result with what is done, in bytes
+ * or in what `showRate` knows.
+ */
 export async function progressBar(
   label: string,
-  totalBytes: number,
+  total: number,
+  showRate = megabytes,
 ): Promise<{ update(done: number): void; stop(): void }> {
-  if (!Deno.stderr.isTerminal() || totalBytes === 0) return { update() {}, stop() {} };
+  if (!Deno.stderr.isTerminal() || total === 0) return { update() {}, stop() {} };
   const { default: progress } = await import("cli-progress");
   const bar = new progress.SingleBar({
     format: `${label} [{bar}] {percentage}%  {rate}  {eta_formatted} left`,
@@ -121,11 +135,11 @@ export async function progressBar(
     noTTYOutput: false,
   });
   const start = performance.now();
-  bar.start(totalBytes, 0, { rate: "" });
+  bar.start(total, 0, { rate: "" });
   return {
     update(done) {
       const seconds = (performance.now() - start) / 1000;
-      bar.update(done, { rate: `${(done / 1e6 / seconds).toFixed(0)} MB/s` });
+      bar.update(done, { rate: showRate(done / seconds) });
     },
     stop: () => bar.stop(),
   };

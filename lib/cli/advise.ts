@@ -1,0 +1,192 @@
+import {
+  ANSWER_STEPS,
+  type Answers,
+  failures,
+  MAX_KL,
+  MAX_RATIO,
+  measureAnswers,
+  NEAR_TIE,
+  RATIO_ERRORS,
+} from "../advise.ts";
+import { Llama } from "../decoder/llama.ts";
+import { loadTokenizer, type Tokenizer } from "../decoder/tokenizer.ts";
+import type { Config } from "../decoder/config.ts";
+import { EncodedReader } from "../encoded.ts";
+import { WIDTHS } from "../format/blocks.ts";
+import { readText } from "../format/checkpoint.ts";
+import { Pool } from "../kernels/pool.ts";
+import type { Divergence } from "../metrics.ts";
+import { type Plan, planQuantize } from "../quantize.ts";
+import { fedTokens, LOGIT_ROWS, measureText, WINDOW, windowsOf } from "../text.ts";
+import { PROMPTS, TEXT } from "./advise_text.ts";
+import { divergenceFields, MAX_TEXT_BYTES } from "./compare_text.ts";
+import { type Command, THREADS } from "./flags.ts";
+import { loadModel, memory, type Model, openModel, textIds, tokenizerFor } from "./model.ts";
+import { Fixed, interruptible, type Output, progressBar, tokensPerSecond } from "./output.ts";
+
+/** Prompts of a model without a tokenizer, and ids of each. */
+const ID_PROMPTS = 8;
+const ID_PROMPT_TOKENS = 8;
+
+/** `rabbit advise` */
+export const adviseCommand: Command = {
+  name: "advise",
+  summary: "say which width a float checkpoint needs, and why",
+  positionals: [],
+  flags: [
+    { name: "in", value: "DIR|FILE", required: true, help: "the float checkpoint, with config.json beside it" },
+    { name: "text", value: "FILE", help: "predict this text (UTF-8), all of it, instead of a page that is built in" },
+    THREADS,
+  ],
+  details: [
+    "Quantizes in memory at both widths, and writes nothing; both and the float model are held in memory. The answer is",
+    "`use`: the narrowest width that suffices, or float where none does. A width suffices when",
+    `  answers     of each built-in prompt, the best token is the float model's at all ${ANSWER_STEPS} steps of its answer, but where`,
+    `              its two best logits are within ${NEAR_TIE}, which is near a tie; and`,
+    `  perplexity  the text's grows to less than ${MAX_RATIO} times the float model's, ${RATIO_ERRORS} standard errors included; and`,
+    `  kl          the mean Kullback-Leibler divergence from the float model is at most ${MAX_KL} nats a token.`,
+    "Without a tokenizer the prompts are ids drawn at random, and the float model's answers to them are the text. The text",
+    `is cut into windows of ${WINDOW} tokens; rabbit compare --help defines the figures. A longer --text makes them surer.`,
+  ],
+  example: "rabbit advise --in SmolLM2-135M",
+  async run(args, out) {
+    const threads = args.threads();
+    const float = openModel(args.text("in"));
+    const plans = WIDTHS.toSorted((a, b) => a.bits - b.bits).map((format) => planQuantize(float.checkpoint, format));
+    const path = args.values.get("text");
+    const given = path === undefined ? undefined : readText(path, MAX_TEXT_BYTES);
+    const tokenizer = path === undefined
+      ? await loadTokenizer(float.checkpoint.directory, "encode")
+      : await tokenizerFor("text", float.checkpoint, "leave it out");
+    const task = taskOf(tokenizer, given, path, float.config);
+    const measured = await measure(float, plans, task, threads);
+    print(plans, task, measured, out);
+    return 0;
+  },
+};
+
+/** What the models are asked. */
+interface Task {
+  readonly prompts: readonly (readonly number[])[];
+  /** The text's name and ids; without one the float model's answers are the text. */
+  readonly text?: { readonly name: string; readonly ids: readonly number[] };
+}
+
+function taskOf(
+  tokenizer: Tokenizer | undefined,
+  given: string | undefined,
+  path: string | undefined,
+  config: Config,
+): Task {
+  if (tokenizer === undefined) return { prompts: idPrompts(config.vocabulary) };
+  const name = path ?? "built-in";
+  return {
+    prompts: PROMPTS.map((prompt) => textIds(tokenizer, prompt, `the prompt ${JSON.stringify(prompt)}`, config)),
+    text: { name, ids: textIds(tokenizer, given ?? TEXT, path ?? "the built-in text", config) },
+  };
+}
+
+/** The same ids for every model of a vocabulary: a linear congruential generator (Numerical Recipes). */
+function idPrompts(vocabulary: number): number[][] {
+  let state = 1;
+  const next = () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return Math.floor(state / 2 ** 32 * vocabulary);
+  };
+  return Array.from({ length: ID_PROMPTS }, () => Array.from({ length: ID_PROMPT_TOKENS }, next));
+}
+
+/** What a width gave. */
+interface Measured {
+  readonly answers: Answers;
+  readonly text: Divergence;
+  readonly fails: readonly string[];
+}
+
+async function measure(float: Model, plans: readonly Plan[], task: Task, threads: number): Promise<Measured[]> {
+  const { config } = float;
+  const { vocabulary } = config;
+  const ids = task.text?.ids ?? [];
+  const window = Math.min(WINDOW, config.maxPositions);
+  const windows = windowsOf(ids.length, window, window);
+  const asked = task.prompts.map(({ length }) => length + ANSWER_STEPS);
+  const context = Math.max(...asked, Math.min(window, ids.length));
+  const pool = new Pool({ threads });
+  try {
+    const p = loadModel(pool, float, context, LOGIT_ROWS);
+    const quants = plans.map((plan) => {
+      const reader = new EncodedReader(plan);
+      try {
+        return new Llama(pool, config, reader, context, LOGIT_ROWS);
+      } finally {
+        reader.close();
+      }
+    });
+    const inAnswers = asked.reduce((sum, tokens) => sum + tokens, 0);
+    const bar = await progressBar("advise", inAnswers + fedTokens(windows), tokensPerSecond);
+    return await interruptible(async (signal) => {
+      const options = { vocabulary, signal };
+      const answers = await measureAnswers(p, quants, task.prompts, { ...options, progress: bar.update });
+      const progress = (done: number) => bar.update(inAnswers + done);
+      const texts = await measureText(p, quants, ids, windows, { ...options, progress });
+      return plans.map((_, n) => {
+        const text = task.text === undefined ? answers[n].divergence : texts[n];
+        return { answers: answers[n], text, fails: failures(answers[n], text) };
+      });
+    }).finally(() => bar.stop());
+  } finally {
+    pool.close();
+  }
+}
+
+function print(plans: readonly Plan[], task: Task, measured: readonly Measured[], out: Output): void {
+  const { text } = measured[0];
+  out.line({
+    model: plans[0].source.path,
+    bytes: plans[0].sourceBytes,
+    prompts: task.prompts.length,
+    steps: ANSWER_STEPS,
+    text: task.text?.name ?? "answers",
+    scored: text.scored,
+    perplexity: new Fixed(text.float.value, 4),
+    perplexity_error: new Fixed(text.float.error, 4),
+  });
+  for (const [n, { format, bytes, sourceBytes }] of plans.entries()) {
+    const { answers, text, fails } = measured[n];
+    const { perplexity, kl, same_top } = divergenceFields(text);
+    out.item("widths", {
+      bits: format.bits,
+      bytes,
+      ratio: new Fixed(bytes / sourceBytes, 3),
+      answers_kept: answers.kept,
+      max_diff: new Fixed(answers.difference.max, 6),
+      mean_diff: new Fixed(answers.difference.mean, 9),
+      perplexity: perplexity.quant,
+      perplexity_ratio: perplexity.ratio,
+      perplexity_ratio_error: perplexity.ratio_error,
+      kl: kl.mean,
+      kl_error: kl.error,
+      same_top: same_top.rate,
+      suffices: fails.length === 0,
+      fails: fails.length === 0 ? undefined : fails.join(","),
+    });
+  }
+  out.group("memory", { models: "all", peak_rss: memory().peak });
+  // Narrowest first. Weights that were trained for four bits may keep what they say there, and not at eight.
+  const use = plans.find((_, n) => measured[n].fails.length === 0);
+  out.line({ use: use === undefined ? "float" : String(use.format.bits), why: whyOf(plans, measured) });
+}
+
+/** A sentence about each width. */
+function whyOf(plans: readonly Plan[], measured: readonly Measured[]): string {
+  const says: Record<string, (measured: Measured) => string> = {
+    answers: ({ answers }) => `keeps ${answers.kept} of ${answers.prompts} answers`,
+    perplexity: ({ text: { ratio } }) => `has ${ratio.value.toFixed(3)} times the perplexity`,
+    kl: ({ text: { kl } }) => `diverges by ${kl.value.toFixed(4)} nats a token`,
+  };
+  return plans.map(({ format }, n) => {
+    const { fails } = measured[n];
+    const words = fails.map((rule) => says[rule](measured[n]));
+    return fails.length === 0 ? `${format.name} suffices` : `${format.name} ${words.join(", ")}`;
+  }).join("; ");
+}

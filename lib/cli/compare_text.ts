@@ -1,0 +1,158 @@
+/**
+ * `rabbit compare --text`: how well both models predict a text.
+ *
+ * @module
+ */
+
+import { UsageError } from "../errors.ts";
+import { readText } from "../format/checkpoint.ts";
+import { Pool } from "../kernels/pool.ts";
+import type { Divergence, Estimate } from "../metrics.ts";
+import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../text.ts";
+import type { Arguments, Flag } from "./flags.ts";
+import { loadModel, memory, type Model, textIds, tokenizerFor } from "./model.ts";
+import { type Fields, Fixed, interruptible, type Output, progressBar, tokensPerSecond } from "./output.ts";
+
+/** Hours of work for the smallest model; a file larger than this is another one. */
+export const MAX_TEXT_BYTES = 100_000_000;
+
+/** The flags of a measurement by text. */
+export const TEXT_FLAGS: readonly Flag[] = [
+  { name: "text", value: "FILE", help: "measure how well both models predict a text (UTF-8), instead of a prompt" },
+  {
+    name: "window",
+    value: "N",
+    help: `tokens of a window (default ${WINDOW}, or the model's context if that is less)`,
+  },
+  { name: "stride", value: "N", help: "tokens from one window to the next (default --window: they do not overlap)" },
+];
+
+/** What the results of a text mean, for the help. */
+export const TEXT_DETAILS: readonly string[] = [
+  "With --text both checkpoints are held in memory, and every window begins without a context and without special",
+  "tokens. All tokens of a window but its first are scored, where windows overlap those that no window before has scored:",
+  "with a stride below the window the last N = stride of each window but the first. (llama.cpp's perplexity tool, which",
+  "has the same window, scores only the second half of each, where the context is longer: its figures are lower.)",
+  "  perplexity  exp of the mean of -log p(right token); error: its standard error, that of the mean times the perplexity;",
+  "              ratio is quant / float, with the error of the differences token by token",
+  "  kl          Kullback-Leibler divergence of QUANT from FLOAT for each token, in nats: sum of p (log p - log q);",
+  "              mean and its standard error, median, 99.9% quantile (p999), largest",
+  "  same_top    part of the tokens where both models have the same most probable one",
+  "  prob        change of the probability of the right token, q - p: root mean square, and mean",
+  "There is no verdict: the exit status is 0. The definitions are those of llama.cpp's tools/perplexity/README.md.",
+];
+
+/** A text to measure, as the command line has it. */
+interface Asked {
+  readonly path: string;
+  readonly window?: number;
+  readonly stride?: number;
+}
+
+/** What is asked of a text; undefined if nothing is. @throws {UsageError} flags that exclude each other */
+export function textOf(args: Arguments): Asked | undefined {
+  const path = args.values.get("text");
+  const here = (names: readonly string[]) => names.find((name) => args.values.has(name));
+  if (path === undefined) {
+    const stray = here(["window", "stride"]);
+    if (stray !== undefined) throw new UsageError(`--${stray} is for --text, which is not given`);
+    return undefined;
+  }
+  const other = here(["ids", "prompt", "steps", "reference"]);
+  if (other !== undefined) throw new UsageError(`--text and --${other} exclude each other: a text is not a prompt`);
+  return {
+    path,
+    window: args.integer("window", 2, Number.MAX_SAFE_INTEGER),
+    stride: args.integer("stride", 1, Number.MAX_SAFE_INTEGER),
+  };
+}
+
+/** Measures a text and prints the results. @throws {UsageError} the text, the window or the stride can't be had */
+export async function compareText(
+  float: Model,
+  quant: Model,
+  { path, window: askedWindow, stride: askedStride }: Asked,
+  threads: number,
+  out: Output,
+): Promise<number> {
+  const longest = Math.min(float.config.maxPositions, quant.config.maxPositions);
+  const window = askedWindow ?? Math.min(WINDOW, longest);
+  if (window > longest) {
+    throw new UsageError(
+      `--window ${window} is more than the model's context of ${longest} (max_position_embeddings); use a smaller one`,
+    );
+  }
+  const stride = askedStride ?? window;
+  if (stride > window) {
+    throw new UsageError(`--stride ${stride} is more than the window of ${window}: tokens between would be left out`);
+  }
+  const text = readText(path, MAX_TEXT_BYTES);
+  const tokenizer = await tokenizerFor("text", float.checkpoint, "copy them there");
+  const ids = textIds(tokenizer, text, path, float.config);
+  const windows = windowsOf(ids.length, window, stride);
+
+  const measured = await measure(float, quant, ids, windows, Math.min(window, ids.length), threads);
+  out.group("text", {
+    file: path,
+    tokens: ids.length,
+    windows: windows.length,
+    window,
+    stride,
+    scored: measured.scored,
+  });
+  for (const [word, fields] of Object.entries(divergenceFields(measured))) out.group(word, fields);
+  out.group("memory", { models: "both", peak_rss: memory().peak });
+  return 0;
+}
+
+async function measure(
+  float: Model,
+  quant: Model,
+  ids: readonly number[],
+  windows: readonly Window[],
+  context: number,
+  threads: number,
+): Promise<Divergence> {
+  const { vocabulary } = float.config;
+  const pool = new Pool({ threads });
+  try {
+    // Both are loaded: the logits of one, kept for the other, would take more room than the other's weights.
+    const [p, q] = [float, quant].map((model) => loadModel(pool, model, context, LOGIT_ROWS));
+    const bar = await progressBar("compare", fedTokens(windows), tokensPerSecond);
+    const [result] = await interruptible((signal) => {
+      return measureText(p, [q], ids, windows, { vocabulary, signal, progress: bar.update });
+    }).finally(() => bar.stop());
+    return result;
+  } finally {
+    pool.close();
+  }
+}
+
+/** The results of a text by the words of their lines. */
+export function divergenceFields(measured: Divergence): Record<string, Fields> {
+  const { float, quant, ratio, kl, sameTop } = measured;
+  return {
+    perplexity: {
+      float: new Fixed(float.value, 4),
+      float_error: errorOf(float, 4),
+      quant: new Fixed(quant.value, 4),
+      quant_error: errorOf(quant, 4),
+      ratio: new Fixed(ratio.value, 6),
+      ratio_error: errorOf(ratio, 6),
+    },
+    kl: {
+      mean: new Fixed(kl.value, 6),
+      error: errorOf(kl, 6),
+      median: new Fixed(measured.klQuantile(0.5), 6),
+      p999: new Fixed(measured.klQuantile(0.999), 6),
+      max: new Fixed(measured.klQuantile(1), 6),
+    },
+    same_top: { rate: new Fixed(sameTop.value, 6), error: errorOf(sameTop, 6) },
+    prob: { rms: new Fixed(measured.rmsShift, 6), mean: new Fixed(measured.meanShift, 6) },
+  };
+}
+
+/** One token has no error. */
+function errorOf({ error }: Estimate, digits: number): Fixed | undefined {
+  return Number.isNaN(error) ? undefined : new Fixed(error, digits);
+}
