@@ -1,5 +1,5 @@
 /**
- * Text to ids and back, over @huggingface/tokenizers: tokenizer.json, or a byte-level BPE of vocab.json and merges.txt.
+ * Text to ids, over @huggingface/tokenizers, and back: tokenizer.json, or a byte-level BPE of vocab.json and merges.txt.
  *
  * @module
  */
@@ -7,54 +7,80 @@
 import { join } from "@std/path/join";
 import { CheckpointError } from "../errors.ts";
 import { exists, readText } from "../format/checkpoint.ts";
+import { Detokenizer, type TextStream } from "./detokenizer.ts";
+import { type AddedToken, exactRules, type TokenizerFile, UnknownRule } from "./tokenizer_rules.ts";
 
 /** Larger than the tokenizer of any model known (Gemma: 33 MB). */
 const MAX_BYTES = 200_000_000;
 
 /** What the decoder needs of a tokenizer. */
 export interface Tokenizer {
-  /** The ids of a text, without special tokens of the tokenizer's own. */
-  encode(text: string): number[];
+  /**
+   * The ids of a text. Tokens that the tokenizer knows as special are special wherever they stand in it.
+   *
+   * @param whole the text is a whole one: it gets the tokens that the model wants before it (`<s>`), if any
+   */
+  encode(text: string, whole?: boolean): number[];
   /** The text of ids. */
   decode(ids: readonly number[]): string;
+  /** The text of ids that come one by one. */
+  stream(): TextStream;
+  /** The id of a token, as it is written in the vocabulary. */
+  idOf(token: string): number | undefined;
+  /** What had to be assumed about the text, for a warning. */
+  readonly assumed?: string;
 }
+
+/** What is assumed where the rules are not in a file. */
+const ASSUMED = "vocab.json and merges.txt do not say how text is split before it is encoded: GPT-2's way is assumed, " +
+  "and the ids may not be the model's; tokenizer.json has its rules";
 
 /**
  * Loads the tokenizer of a checkpoint directory.
  *
- * @param purpose `decode` leaves out the merges, which take most of the time and which only `encode` needs
+ * @param purpose `decode` leaves out what takes most of the time, the library and the merges; `encode` then throws
  * @returns undefined if the directory has none
- * @throws {CheckpointError} its files can't be read as a tokenizer
+ * @throws {CheckpointError} its files can't be read as a tokenizer, or have rules that are not known
  */
-export async function loadTokenizer(
-  directory: string,
-  purpose: "encode" | "decode",
-): Promise<Tokenizer | undefined> {
+export async function loadTokenizer(directory: string, purpose: "encode" | "decode"): Promise<Tokenizer | undefined> {
   const path = join(directory, "tokenizer.json");
   const vocabulary = join(directory, "vocab.json");
   const merges = join(directory, "merges.txt");
-  const config = join(directory, "tokenizer_config.json");
   const whole = exists(path);
   if (!whole && !(exists(vocabulary) && exists(merges))) return undefined;
-  const json: { model?: { merges?: unknown } } = whole
-    ? parse(path)
-    : byteLevel(parse(vocabulary) as Record<string, number>, readText(merges, MAX_BYTES).split(/\r?\n/));
-  if (purpose === "decode" && json.model?.merges) json.model.merges = [];
-  // The library is loaded when text is wanted: ids need none of it.
-  const { Tokenizer } = await import("@huggingface/tokenizers");
-  let library: InstanceType<typeof Tokenizer>;
+  const origin = whole ? path : vocabulary;
+  const file = whole
+    ? checked(path, parse(path))
+    : byteLevel(checkedVocabulary(vocabulary, parse(vocabulary)), purpose === "encode" ? readMerges(merges) : []);
   try {
-    library = new Tokenizer(json, exists(config) ? parse(config) : {});
+    const detokenizer = new Detokenizer(file);
+    return {
+      encode: purpose === "encode" ? await encoder(file) : () => {
+        throw new TypeError("this tokenizer was loaded to decode");
+      },
+      decode: (ids) => detokenizer.decode(ids),
+      stream: () => detokenizer.stream(),
+      idOf: (token) => detokenizer.idOf(token),
+      assumed: whole ? undefined : ASSUMED,
+    };
   } catch (error) {
-    throw new CheckpointError({ path: whole ? path : vocabulary }, `not a tokenizer: ${(error as Error).message}`);
+    if (error instanceof UnknownRule) {
+      throw new CheckpointError({ path: origin, field: error.field }, `${error.message} is not supported; use --ids`);
+    }
+    throw new CheckpointError({ path: origin }, `not a tokenizer: ${(error as Error).message}`);
   }
-  return {
-    encode: (text) => library.encode(text, { add_special_tokens: false }).ids,
-    decode: (ids) => library.decode([...ids], { skip_special_tokens: false, clean_up_tokenization_spaces: false }),
-  };
 }
 
-function parse(path: string): object {
+/** @throws {Error} the library can't make a tokenizer of it */
+async function encoder(file: TokenizerFile): Promise<Tokenizer["encode"]> {
+  const rules = exactRules(file);
+  // The library is loaded when text is to be encoded: ids need none of it.
+  const { Tokenizer } = await import("@huggingface/tokenizers");
+  const library = new Tokenizer(rules, {});
+  return (text, whole = false) => library.encode(text, { add_special_tokens: whole }).ids;
+}
+
+function parse(path: string): unknown {
   try {
     return JSON.parse(readText(path, MAX_BYTES));
   } catch (error) {
@@ -63,11 +89,40 @@ function parse(path: string): object {
   }
 }
 
+function checked(path: string, json: unknown): TokenizerFile {
+  const file = json as TokenizerFile;
+  if (!isObject(file) || !isObject(file.model)) throw new CheckpointError({ path, field: "model" }, "is missing");
+  checkedVocabulary(path, file.model.vocab, "model vocab");
+  const added = file.added_tokens ?? [];
+  const sound = Array.isArray(added) &&
+    added.every((token: AddedToken) => isObject(token) && isId(token.id) && typeof token.content === "string");
+  if (!sound) throw new CheckpointError({ path, field: "added_tokens" }, "expected objects with an id and a content");
+  return { normalizer: null, pre_tokenizer: null, post_processor: null, ...file, added_tokens: added };
+}
+
+function checkedVocabulary(path: string, vocab: unknown, field?: string): Record<string, number> {
+  if (isObject(vocab) && Object.values(vocab).every(isId)) return vocab as Record<string, number>;
+  throw new CheckpointError({ path, field }, "expected an object of tokens and ids");
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** An id that an array may have as its index. */
+function isId(value: unknown): boolean {
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 31;
+}
+
+/** Pairs of tokens. Neither has a space or the end of a line: byte-level tokens write them otherwise. */
+function readMerges(path: string): string[][] {
+  const lines = readText(path, MAX_BYTES).split(/\r?\n/);
+  return lines.filter((line) => line !== "" && !line.startsWith("#version")).map((line) => line.split(" "));
+}
+
 /** GPT-2's byte-level BPE as a tokenizer.json. */
-function byteLevel(vocab: Record<string, number>, lines: string[]): object {
-  const merges = lines.filter((line) => line !== "" && !line.startsWith("#version")).map((line) => line.split(" "));
+function byteLevel(vocab: Record<string, number>, merges: string[][]): TokenizerFile {
   return {
-    version: "1.0",
     added_tokens: Object.entries(vocab).filter(([token]) => /^<\|.*\|>$/.test(token)).map(([content, id]) => {
       return { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true };
     }),
