@@ -10,7 +10,9 @@
  * | Metaspace | does not split at the replacement | splits before each | a Split after it |
  * | Split, Isolated and inverted | drops what is between the matches | keeps it | not inverted |
  *
- * Found by comparing both over all of Unicode; fixtures/tokenizers holds what the Rust library gives.
+ * Found by comparing both over all of Unicode; fixtures/tokenizers holds what the Rust library gives. What is left: NFC
+ * orders combining marks by the Unicode of its library, and those of Unicode 10 and later are unknown to the Rust one
+ * (three of 224,617 strings that have every code point).
  *
  * @module
  */
