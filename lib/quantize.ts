@@ -60,6 +60,7 @@ const OPTIONAL = [
   "tokenizer.json",
   "tokenizer_config.json",
   "special_tokens_map.json",
+  "chat_template.jinja",
   "generation_config.json",
   "tokenizer.model",
 ];

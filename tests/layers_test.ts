@@ -7,7 +7,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
   [/^lib\/format\//],
   [/^lib\/kernels\//],
   [/^lib\/decoder\//, /^lib\/chunks\.ts$/, /^lib\/chunk_worker\.ts$/],
-  [/^lib\/(quantize|verify|gen|gate|compare|text|advise|encoded)\.ts$/],
+  [/^lib\/(quantize|verify|gen|gate|compare|sample|text|advise|encoded)\.ts$/],
   [/^lib\/cli\//],
   [/^main\.ts$/, /^lib\/mod\.ts$/],
 ];

@@ -132,7 +132,10 @@ Deno.test("a tokenizer.json with rules that are not known is refused by name", a
     [{ added_tokens: [{ id: 3, content: "x", single_word: true }] }, 'added_tokens: single_word of "x"'],
     [{ decoder: { type: "WordPiece" } }, 'decoder: type "WordPiece"'],
     [{ decoder: null }, "decoder: none"],
-    [{ decoder: { type: "Sequence", decoders: [{ type: "Strip", content: " ", start: 1 }] } }, "decoder: Strip without Fuse"],
+    [
+      { decoder: { type: "Sequence", decoders: [{ type: "Strip", content: " ", start: 1 }] } },
+      "decoder: Strip without Fuse",
+    ],
   ];
   await inTemporary(async (directory) => {
     write(directory, { "tokenizer.json": JSON.stringify(small()) });

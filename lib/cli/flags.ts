@@ -12,8 +12,13 @@ import type { Output } from "./output.ts";
 /** One option of a command. */
 export interface Flag {
   readonly name: string;
-  /** What stands for the value in the help; absent for a flag that is on or off. */
+  /**
+   * What stands for the value in the help; absent for a flag that is on or off. Words in small letters or figures with |
+   * between them are all that it takes; DIR, FILE and what {@link Flag.path} marks are paths.
+   */
   readonly value?: string;
+  /** The value is a path, although its name does not say so. */
+  readonly path?: boolean;
   readonly help: string;
   /** The command is refused without it. */
   readonly required?: boolean;
@@ -21,7 +26,9 @@ export interface Flag {
 
 /** One argument that is not an option. */
 export interface Positional {
+  /** As the value of a flag. */
   readonly name: string;
+  readonly path?: boolean;
   readonly help: string;
   readonly optional?: boolean;
 }
@@ -45,10 +52,22 @@ export interface Command {
 export const THREADS: Flag = { name: "threads", value: "N", help: "threads to use (default: one for each processor)" };
 /** `--force`, of the commands that write a checkpoint. */
 export const FORCE: Flag = { name: "force", help: "replace a checkpoint that is in DIR" };
-const COMMON: readonly Flag[] = [
+/** The flags that every command has. */
+export const COMMON: readonly Flag[] = [
   { name: "json", help: "print one JSON object instead of lines" },
   { name: "help", help: "print this help" },
 ];
+
+/** The words that a value may be, or none where it may be others. */
+export function choicesOf(value: string | undefined): string[] {
+  return value !== undefined && /^[a-z0-9-]+(\|[a-z0-9-]+)+$/.test(value) ? value.split("|") : [];
+}
+
+/** What a value that is a path may name, or undefined for one that is none. */
+export function pathOf(value: string | undefined, path = false): "directory" | "file" | undefined {
+  if (value === "DIR") return "directory";
+  return path || value?.split("|").includes("FILE") ? "file" : undefined;
+}
 
 /** More threads than any machine that this runs on has use for; each costs memory. */
 const MAX_THREADS = 256;
@@ -78,13 +97,23 @@ export class Arguments {
     return value;
   }
 
-  /** The value of a flag that is one of a few words. @throws {UsageError} */
-  choice<T extends string>(flag: string, choices: readonly T[]): T | undefined {
+  /** The value of a flag that is a number: `min` to `max`, or `above` and up to `max`. @throws {UsageError} */
+  number(flag: string, { above, min = above ?? 0, max }: { above?: number; min?: number; max: number }) {
     const text = this.values.get(flag);
     if (text === undefined) return undefined;
-    const found = choices.find((choice) => choice === text);
-    if (found === undefined) throw new UsageError(`--${flag} takes ${choices.join(" or ")}, found "${text}"`);
-    return found;
+    const value = Number(text);
+    if (!/^\d*\.?\d+(e[-+]?\d+)?$/i.test(text) || value < min || value === above || value > max) {
+      throw this.invalid(
+        flag,
+        above === undefined ? `a number of ${min} to ${max}` : `a number above ${above}, to ${max}`,
+      );
+    }
+    return value;
+  }
+
+  /** The value of a flag that is one of a few words: those that its declaration lists. */
+  choice<T extends string>(flag: string, choices: readonly T[]): T | undefined {
+    return choices.find((choice) => choice === this.values.get(flag));
   }
 
   /** The error for a value that fails a check of the command's own. */
@@ -156,11 +185,20 @@ function check(command: Command, positionals: readonly string[], values: Readonl
   const hint = `; see rabbit ${command.name} --help`;
   for (const { name, value, required } of command.flags) {
     if (required && !values.has(name)) throw new UsageError(`--${name} ${value} is missing${hint}`);
+    checkChoice(`--${name}`, value, values.get(name));
   }
   const needed = command.positionals.filter(({ optional }) => !optional);
   if (positionals.length < needed.length) throw new UsageError(`${needed[positionals.length].name} is missing${hint}`);
   if (positionals.length > command.positionals.length) {
     throw new UsageError(`unexpected argument "${positionals[command.positionals.length]}"${hint}`);
+  }
+  command.positionals.forEach(({ name }, n) => checkChoice(command.name, name, positionals[n]));
+}
+
+function checkChoice(name: string, value: string | undefined, found: string | undefined): void {
+  const choices = choicesOf(value);
+  if (found !== undefined && choices.length > 0 && !choices.includes(found)) {
+    throw new UsageError(`${name} takes ${choices.join(" or ")}, found "${found}"`);
   }
 }
 

@@ -1,11 +1,25 @@
 import { greedy } from "../compare.ts";
-import { loadTokenizer } from "../decoder/tokenizer.ts";
-import { UsageError } from "../errors.ts";
+import { type ChatTemplate, type Message, readChatTemplate, readStops, renderChat } from "../decoder/chat.ts";
+import type { Llama } from "../decoder/llama.ts";
+import type { TextStream } from "../decoder/detokenizer.ts";
+import { hasTokenizer, loadTokenizer, type Tokenizer } from "../decoder/tokenizer.ts";
+import { CheckpointError, UsageError } from "../errors.ts";
+import type { Checkpoint } from "../format/checkpoint.ts";
 import type { Activations } from "../kernels/operations.ts";
 import { Pool } from "../kernels/pool.ts";
-import { type Command, THREADS } from "./flags.ts";
-import { loadModel, memory, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
-import { Fixed } from "./output.ts";
+import { Sampler } from "../sample.ts";
+import { type Arguments, type Command, THREADS } from "./flags.ts";
+import {
+  loadModel,
+  memory,
+  type Model,
+  noTokenizer,
+  openModel,
+  PROMPT_FLAGS,
+  promptOf,
+  tokenizerFor,
+} from "./model.ts";
+import { Fixed, type Output, warn, write } from "./output.ts";
 
 /** The page that `mapped` counts in. */
 const PAGE_BYTES = 4096;
@@ -15,15 +29,36 @@ const ACTIVATIONS = ["f32", "i16", "i8"] as const;
 /** What a width is multiplied with by default: see bench/RESULTS.md for the measurement. */
 const DEFAULT_ACTIVATIONS: Readonly<Record<string, Activations>> = { Q4B32: "i8", Q8B32: "i16" };
 
+/** Above this every token is as likely as any other. */
+const MAX_TEMPERATURE = 100;
+
 /** `rabbit infer` */
 export const inferCommand: Command = {
   name: "infer",
-  summary: "decode greedily with one checkpoint, and time it",
+  summary: "decode with one checkpoint, greedily or by drawing, and time it",
   positionals: [],
   flags: [
     { name: "model", value: "DIR|FILE", required: true, help: "the checkpoint, with config.json beside it" },
     ...PROMPT_FLAGS,
+    { name: "chat", help: "put --prompt into the model's chat template, as what a user says" },
+    { name: "system", value: "TEXT", help: "what the chat template says first, as the system" },
     { name: "steps", value: "N", help: "the most tokens to decode (default 32)" },
+    {
+      name: "stream",
+      help: "standard output is the text alone, as it is decoded, and the results go to standard error; " +
+        "a terminal shows the text as it is decoded anyway",
+    },
+    {
+      name: "temperature",
+      value: "T",
+      help: "draw each token: 1 as the model has it, less for safer ones (default 0, greedy)",
+    },
+    {
+      name: "top-p",
+      value: "P",
+      help: "draw of the likeliest tokens that together have probability P (default 1, all)",
+    },
+    { name: "seed", value: "N", help: "the same seed draws the same tokens (default: a random one, which is printed)" },
     {
       name: "activations",
       value: ACTIVATIONS.join("|"),
@@ -36,35 +71,24 @@ export const inferCommand: Command = {
   async run(args, out) {
     const steps = args.integer("steps", 1, Number.MAX_SAFE_INTEGER) ?? 32;
     const threads = args.threads();
+    const sampler = samplerOf(args);
     const model = openModel(args.text("model"));
-    const { checkpoint, config } = model;
-    const asked = args.choice("activations", ACTIVATIONS);
-    if (asked !== undefined && asked !== "f32" && checkpoint.width === undefined) {
-      throw new UsageError(`--activations ${asked} is for quantized checkpoints; a float one is multiplied in f32`);
-    }
-    const activations = asked ?? DEFAULT_ACTIVATIONS[checkpoint.width?.name ?? ""] ?? "f32";
-    const prompt = await promptOf(args, model);
+    const activations = activationsOf(args, model);
+    const text = new Text(args, out, model.checkpoint);
+    // The threads start while the tokenizer loads.
     const pool = new Pool({ threads, activations });
     try {
+      const prompt = await promptOf(args, model, (prompt) => text.encode(prompt));
       const llama = loadModel(pool, model, prompt.length + steps);
-      const stops = args.switches.has("ignore-eos") ? [] : config.endOfText;
-      const start = performance.now();
-      const tokens = [greedy(llama.feed(prompt))];
-      const first = performance.now();
-      while (tokens.length < steps && !stops.includes(tokens.at(-1)!)) {
-        tokens.push(greedy(llama.feed(tokens.slice(-1))));
-      }
-      const end = performance.now();
-      const sizes = checkpoint.files.map(({ bytes }) => bytes);
-      out.group("pinned", { bytes: checkpoint.tensors.reduce((sum, { bytes }) => sum + bytes, 0) });
-      out.group("mapped", {
-        bytes: sizes.reduce((sum, bytes) => sum + Math.floor(bytes / PAGE_BYTES) * PAGE_BYTES, 0),
-      });
+      const stops = args.switches.has("ignore-eos") ? [] : text.stops(model);
+      const decoded = await decode(llama, prompt, { steps, stops, sampler, text });
+      const { tokens } = decoded;
+      reportSizes(out, model.checkpoint);
+      if (sampler) out.group("sampling", { ...fieldsOf(sampler) });
       out.list("tokens", tokens);
-      const tokenizer = await loadTokenizer(checkpoint.directory, "decode");
-      if (tokenizer) out.group("text", { text: tokenizer.decode(tokens) });
-      out.group("prefill", { tokens: prompt.length, ...rate(prompt.length, first - start) });
-      out.group("decode", { tokens: tokens.length - 1, ...rate(tokens.length - 1, end - first), threads, activations });
+      await text.report(tokens.slice(0, stops.includes(tokens.at(-1)!) ? -1 : undefined));
+      out.group("prefill", { tokens: prompt.length, ...rate(prompt.length, decoded.prefill) });
+      out.group("decode", { tokens: tokens.length - 1, ...rate(tokens.length - 1, decoded.ms), threads, activations });
       out.group("rss", { bytes: memory().now, peak: memory().peak });
       return 0;
     } finally {
@@ -72,6 +96,153 @@ export const inferCommand: Command = {
     }
   },
 };
+
+/** How tokens are chosen: undefined is greedily. @throws {UsageError} */
+function samplerOf(args: Arguments): Sampler | undefined {
+  const temperature = args.number("temperature", { max: MAX_TEMPERATURE }) ?? 0;
+  const topP = args.number("top-p", { above: 0, max: 1 }) ?? 1;
+  const seed = args.integer("seed", 0, Number.MAX_SAFE_INTEGER);
+  if (temperature > 0) return new Sampler({ temperature, topP, seed: seed ?? randomSeed() });
+  const without = ["top-p", "seed"].find((flag) => args.values.has(flag));
+  if (without !== undefined) {
+    throw new UsageError(`--${without} needs --temperature above 0: greedy decoding draws nothing`);
+  }
+  return undefined;
+}
+
+/** A seed that is short enough to type again. */
+function randomSeed(): number {
+  return crypto.getRandomValues(new Uint32Array(1))[0];
+}
+
+function fieldsOf({ sampling: { temperature, topP, seed } }: Sampler) {
+  return { temperature, top_p: topP, seed };
+}
+
+/** @throws {UsageError} they are not for this checkpoint */
+function activationsOf(args: Arguments, { checkpoint }: Model): Activations {
+  const asked = args.choice("activations", ACTIVATIONS);
+  if (asked !== undefined && asked !== "f32" && checkpoint.width === undefined) {
+    throw new UsageError(`--activations ${asked} is for quantized checkpoints; a float one is multiplied in f32`);
+  }
+  return asked ?? DEFAULT_ACTIVATIONS[checkpoint.width?.name ?? ""] ?? "f32";
+}
+
+interface Task {
+  readonly steps: number;
+  readonly stops: readonly number[];
+  readonly sampler?: Sampler;
+  readonly text: Text;
+}
+
+/** Decodes, and shows the text; the times, in milliseconds, are the model's and the sampler's alone. */
+async function decode(llama: Llama, prompt: readonly number[], { steps, stops, sampler, text }: Task) {
+  const choose = (logits: Float32Array) => sampler?.draw(logits) ?? greedy(logits);
+  const tokens: number[] = [];
+  let prefill = 0;
+  let ms = 0;
+  for (let fed = prompt; tokens.length < steps; fed = tokens.slice(-1)) {
+    const start = performance.now();
+    const token = choose(llama.feed(fed));
+    const took = performance.now() - start;
+    if (tokens.length === 0) prefill = took;
+    else ms += took;
+    tokens.push(token);
+    if (stops.includes(token)) break;
+    await text.show(token);
+  }
+  text.end();
+  return { tokens, prefill, ms };
+}
+
+/** The text of a run: the prompt's way in, and the answer's way out. */
+class Text {
+  readonly #args: Arguments;
+  readonly #out: Output;
+  readonly #checkpoint: Checkpoint;
+  readonly #chat?: ChatTemplate;
+  /** Whether the text is shown as it is decoded, and whether on a terminal, where lines follow it. */
+  readonly #live: boolean;
+  readonly #terminal: boolean;
+  #tokenizer?: Tokenizer;
+  /** Undefined until the first token, null where there is no tokenizer that can be used. */
+  #stream?: TextStream | null;
+
+  /** @throws {UsageError} what is asked for needs a file that is not there, or another flag */
+  constructor(args: Arguments, out: Output, checkpoint: Checkpoint) {
+    const { directory } = checkpoint;
+    this.#args = args;
+    this.#out = out;
+    this.#checkpoint = checkpoint;
+    const asked = args.switches.has("stream");
+    if (asked && !hasTokenizer(directory)) throw noTokenizer("stream", directory, "copy them there");
+    this.#terminal = Deno.stdout.isTerminal();
+    this.#live = asked || (this.#terminal && !out.json && hasTokenizer(directory));
+    if (asked) out.divert();
+    if (args.values.has("system") && !args.switches.has("chat")) throw new UsageError("--system needs --chat");
+    if (!args.switches.has("chat")) return;
+    if (!args.values.has("prompt")) throw new UsageError("--chat needs --prompt");
+    this.#chat = readChatTemplate(directory);
+    if (this.#chat === undefined) {
+      throw new UsageError(
+        `--chat needs a chat template: chat_template in tokenizer_config.json, or chat_template.jinja, in ${directory}`,
+      );
+    }
+  }
+
+  /** The ids of the prompt, in its chat template if that is asked for. */
+  async encode(prompt: string): Promise<number[]> {
+    this.#tokenizer = await tokenizerFor("prompt", this.#checkpoint, "use --ids");
+    if (this.#chat === undefined) return this.#tokenizer.encode(prompt, true);
+    const system = this.#args.values.get("system");
+    const messages: Message[] = system === undefined ? [] : [{ role: "system", content: system }];
+    // The template has the tokens that the model wants before a text.
+    return this.#tokenizer.encode(await renderChat(this.#chat, [...messages, { role: "user", content: prompt }]));
+  }
+
+  /** Ids that end the answer: those of config.json and generation_config.json, and the template's end of a turn. */
+  stops({ config, checkpoint }: Model): number[] {
+    const end = this.#chat?.tokens.eos_token;
+    const turn = end === undefined ? undefined : this.#tokenizer?.idOf(end);
+    return [...config.endOfText, ...readStops(checkpoint.directory), ...turn === undefined ? [] : [turn]];
+  }
+
+  /** Writes what is complete with a token. The first one loads what is needed for that: its turn does not wait for it. */
+  async show(token: number): Promise<void> {
+    if (!this.#live) return;
+    if (this.#stream === undefined) this.#stream = (await this.#decoder())?.stream() ?? null;
+    write(this.#stream?.push(token) ?? "");
+  }
+
+  /** Writes the rest. */
+  end(): void {
+    if (this.#live) write((this.#stream?.end() ?? "") + (this.#terminal ? "\n" : ""));
+  }
+
+  /** The line of the text, unless it was shown. */
+  async report(tokens: readonly number[]): Promise<void> {
+    const tokenizer = this.#live ? undefined : await this.#decoder();
+    if (tokenizer) this.#out.group("text", { text: tokenizer.decode(tokens) });
+  }
+
+  /** The tokenizer; a warning where there is one that can't be used: the ids are right without it. */
+  async #decoder(): Promise<Tokenizer | undefined> {
+    try {
+      return this.#tokenizer ??= await loadTokenizer(this.#checkpoint.directory, "decode");
+    } catch (error) {
+      if (!(error instanceof CheckpointError)) throw error;
+      warn("infer", `no text: ${error.message}`);
+      return undefined;
+    }
+  }
+}
+
+function reportSizes(out: Output, { tensors, files }: Checkpoint): void {
+  out.group("pinned", { bytes: tensors.reduce((sum, { bytes }) => sum + bytes, 0) });
+  out.group("mapped", {
+    bytes: files.reduce((sum, { bytes }) => sum + Math.floor(bytes / PAGE_BYTES) * PAGE_BYTES, 0),
+  });
+}
 
 function rate(tokens: number, ms: number) {
   return { ms: new Fixed(ms, 1), tokens_per_s: new Fixed(tokens === 0 ? 0 : tokens / ms * 1000, 1) };

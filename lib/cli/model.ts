@@ -12,6 +12,7 @@ import { UsageError } from "../errors.ts";
 import { type Checkpoint, openCheckpoint, readText, TensorReader } from "../format/checkpoint.ts";
 import type { Operations } from "../kernels/operations.ts";
 import type { Arguments, Flag } from "./flags.ts";
+import { warn } from "./output.ts";
 
 /** The published prompt, `The capital of France is`. */
 export const PUBLISHED_PROMPT = [504, 3575, 282, 4649, 314];
@@ -57,16 +58,21 @@ export function loadModel(ops: Operations, { checkpoint, config }: Model, contex
   }
 }
 
-/** The ids of the prompt. @throws {UsageError} it is empty, or has an id that the vocabulary lacks */
-export async function promptOf(args: Arguments, { checkpoint, config }: Model): Promise<number[]> {
+/**
+ * The ids of the prompt.
+ *
+ * @param encode turns the text of `--prompt` into ids
+ * @throws {UsageError} it is empty, or has an id that the vocabulary lacks
+ */
+export async function promptOf(
+  args: Arguments,
+  { checkpoint, config }: Model,
+  encode = async (text: string) => (await tokenizerFor("prompt", checkpoint, "use --ids")).encode(text, true),
+): Promise<number[]> {
   const text = args.values.get("prompt");
   const ids = args.values.get("ids");
   if (text !== undefined && ids !== undefined) throw new UsageError("--ids and --prompt exclude each other");
-  const prompt = text !== undefined
-    ? (await tokenizerFor("prompt", checkpoint, "use --ids")).encode(text)
-    : ids === undefined
-    ? PUBLISHED_PROMPT
-    : parseIds(ids);
+  const prompt = text !== undefined ? await encode(text) : ids === undefined ? PUBLISHED_PROMPT : parseIds(ids);
   if (prompt.length === 0) throw new UsageError("the prompt is empty");
   checkIds("the prompt", prompt, config);
   return prompt;
@@ -90,11 +96,21 @@ export function textIds(tokenizer: Tokenizer, text: string, what: string, config
   return ids;
 }
 
-/** The tokenizer of a checkpoint. @throws {UsageError} naming the flag that needs it: there is none */
+/**
+ * The tokenizer of a checkpoint, to encode with; a warning tells what had to be assumed.
+ *
+ * @throws {UsageError} naming the flag that needs it: there is none
+ */
 export async function tokenizerFor(flag: string, { directory }: Checkpoint, remedy: string): Promise<Tokenizer> {
   const tokenizer = await loadTokenizer(directory, "encode");
-  if (tokenizer !== undefined) return tokenizer;
-  throw new UsageError(`--${flag} needs tokenizer.json, or vocab.json and merges.txt, in ${directory}; ${remedy}`);
+  if (tokenizer === undefined) throw noTokenizer(flag, directory, remedy);
+  if (tokenizer.assumed !== undefined) warn(`--${flag}`, tokenizer.assumed);
+  return tokenizer;
+}
+
+/** The error for a flag that needs a tokenizer. */
+export function noTokenizer(flag: string, directory: string, remedy: string): UsageError {
+  return new UsageError(`--${flag} needs tokenizer.json, or vocab.json and merges.txt, in ${directory}; ${remedy}`);
 }
 
 function parseIds(text: string): number[] {

@@ -23,13 +23,19 @@ export class ClosedPipe extends Error {
 /** Collects or prints the results of one command. */
 export class Output {
   readonly #object: Record<string, unknown> = {};
+  #print = writeLine;
 
   constructor(readonly name: string, readonly json: boolean) {}
+
+  /** From here on the results go to standard error: standard output is for something else. */
+  divert(): void {
+    this.#print = (text) => console.error(text);
+  }
 
   /** Prints `NAME key=value …`, or adds the keys to the JSON object. */
   line(fields: Fields): void {
     if (this.json) Object.assign(this.#object, plain(fields));
-    else writeLine([this.name, ...pairs(fields)].join(" "));
+    else this.#print([this.name, ...pairs(fields)].join(" "));
   }
 
   /** Prints a line that is one of many, or adds an object to the list `list` of the JSON object. */
@@ -41,24 +47,24 @@ export class Output {
   /** Prints `NAME WORD value value …`, or sets the key to the list. */
   list(word: string, values: readonly number[]): void {
     if (this.json) this.#object[word] = values;
-    else writeLine([this.name, word, ...values].join(" "));
+    else this.#print([this.name, word, ...values].join(" "));
   }
 
   /** Prints `NAME word key=value …`, or adds the keys as an object of that name. */
   group(word: string, fields: Fields): void {
     if (this.json) this.#object[word] = plain(fields);
-    else writeLine([this.name, word, ...pairs(fields)].join(" "));
+    else this.#print([this.name, word, ...pairs(fields)].join(" "));
   }
 
   /** Prints `NAME VERDICT`, or sets `verdict`. */
   verdict(word: string): void {
     if (this.json) this.#object.verdict = word;
-    else writeLine(`${this.name} ${word}`);
+    else this.#print(`${this.name} ${word}`);
   }
 
   /** Prints the JSON object, if that is what is wanted. */
   finish(): void {
-    if (this.json) writeLine(JSON.stringify(this.#object));
+    if (this.json) this.#print(JSON.stringify(this.#object));
   }
 }
 

@@ -32,8 +32,15 @@ export interface Tokenizer {
 }
 
 /** What is assumed where the rules are not in a file. */
-const ASSUMED = "vocab.json and merges.txt do not say how text is split before it is encoded: GPT-2's way is assumed, " +
+const ASSUMED =
+  "vocab.json and merges.txt do not say how text is split before it is encoded: GPT-2's way is assumed, " +
   "and the ids may not be the model's; tokenizer.json has its rules";
+
+/** Whether a checkpoint directory has a tokenizer. @throws {SystemError} if that can't be known */
+export function hasTokenizer(directory: string): boolean {
+  const has = (name: string) => exists(join(directory, name));
+  return has("tokenizer.json") || (has("vocab.json") && has("merges.txt"));
+}
 
 /**
  * Loads the tokenizer of a checkpoint directory.
@@ -46,8 +53,8 @@ export async function loadTokenizer(directory: string, purpose: "encode" | "deco
   const path = join(directory, "tokenizer.json");
   const vocabulary = join(directory, "vocab.json");
   const merges = join(directory, "merges.txt");
+  if (!hasTokenizer(directory)) return undefined;
   const whole = exists(path);
-  if (!whole && !(exists(vocabulary) && exists(merges))) return undefined;
   const origin = whole ? path : vocabulary;
   const file = whole
     ? checked(path, parse(path))
