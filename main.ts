@@ -6,11 +6,13 @@
 
 import { adviseCommand } from "./lib/cli/advise.ts";
 import { compareCommand } from "./lib/cli/compare.ts";
-import { commandHelp, parse, programHelp, unknown } from "./lib/cli/flags.ts";
+import { completionsCommand } from "./lib/cli/completions.ts";
+import { type Command, commandHelp, parse, programHelp, unknown } from "./lib/cli/flags.ts";
 import { gateCommand } from "./lib/cli/gate.ts";
 import { genCommand } from "./lib/cli/gen.ts";
 import { inferCommand } from "./lib/cli/infer.ts";
 import { inspectCommand } from "./lib/cli/inspect.ts";
+import { manCommand } from "./lib/cli/man.ts";
 import { matmulCommand } from "./lib/cli/matmul.ts";
 import { ClosedPipe, Interrupted, Output, writeLine } from "./lib/cli/output.ts";
 import { quantizeCommand } from "./lib/cli/quantize.ts";
@@ -19,7 +21,7 @@ import { CheckpointError, SystemError, UsageError } from "./lib/errors.ts";
 import { revision } from "rabbit/revision";
 import config from "./deno.json" with { type: "json" };
 
-const COMMANDS = [
+const COMMANDS: Command[] = [
   quantizeCommand,
   verifyCommand,
   inspectCommand,
@@ -30,6 +32,7 @@ const COMMANDS = [
   genCommand,
   gateCommand,
 ];
+COMMANDS.push(completionsCommand(COMMANDS), manCommand(COMMANDS, config.version));
 
 async function run([word, ...rest]: readonly string[]): Promise<number> {
   if (word === undefined || word === "--help" || word === "-h" || word === "help") {

@@ -18,9 +18,19 @@ export const compareCommand: Command = {
   name: "compare",
   summary: "decode one prompt with two checkpoints: is the answer kept, how far do the logits move",
   positionals: [
-    { name: "FLOAT", optional: true, help: "the float checkpoint, file or directory (default /model.safetensors)" },
-    { name: "QUANT", optional: true, help: "the quantized one (default /model-q4.safetensors)" },
-    { name: "CONFIG", optional: true, help: "the configuration of both (default config.json beside FLOAT)" },
+    {
+      name: "FLOAT",
+      path: true,
+      optional: true,
+      help: "the float checkpoint, file or directory (default /model.safetensors)",
+    },
+    { name: "QUANT", path: true, optional: true, help: "the quantized one (default /model-q4.safetensors)" },
+    {
+      name: "CONFIG",
+      path: true,
+      optional: true,
+      help: "the configuration of both (default config.json beside FLOAT)",
+    },
   ],
   flags: [
     ...PROMPT_FLAGS,

@@ -192,7 +192,7 @@ function check(command: Command, positionals: readonly string[], values: Readonl
   if (positionals.length > command.positionals.length) {
     throw new UsageError(`unexpected argument "${positionals[command.positionals.length]}"${hint}`);
   }
-  command.positionals.forEach(({ name }, n) => checkChoice(command.name, name, positionals[n]));
+  command.positionals.forEach(({ name }, n) => checkChoice(`argument ${n + 1}`, name, positionals[n]));
 }
 
 function checkChoice(name: string, value: string | undefined, found: string | undefined): void {
@@ -221,15 +221,28 @@ function distance(a: string, b: string): number {
   return row[b.length];
 }
 
+/** A flag as it is typed. */
+export function spell({ name, value }: Flag): string {
+  return value ? `--${name} ${value}` : `--${name}`;
+}
+
+/** What follows a command's name, part by part. */
+export function usageOf({ flags, positionals }: Command): string[] {
+  return [
+    ...flags.map((flag) => flag.required ? spell(flag) : `[${spell(flag)}]`),
+    ...positionals.map(({ name, optional }) => optional ? `[${name}]` : name),
+    "[--json]",
+  ];
+}
+
+/** What the exit status of a command means. */
+export function statusOf({ verdict }: Command): string {
+  return `${verdict ?? "0 done"}, 2 trouble`;
+}
+
 /** The help of one command. */
 export function commandHelp(command: Command): string {
   const flags = [...command.flags, ...COMMON];
-  const spell = ({ name, value }: Flag) => value ? `--${name} ${value}` : `--${name}`;
-  const usage = [
-    ...command.flags.map((flag) => flag.required ? spell(flag) : `[${spell(flag)}]`),
-    ...command.positionals.map(({ name, optional }) => optional ? `[${name}]` : name),
-    "[--json]",
-  ];
   const rows = [
     ...command.positionals.map(({ name, help }) => [name, help]),
     ...flags.map((flag) => [spell(flag), help(flag)]),
@@ -237,25 +250,29 @@ export function commandHelp(command: Command): string {
   return [
     `rabbit ${command.name}: ${command.summary}`,
     "",
-    `usage: rabbit ${command.name} ${usage.join(" ")}`,
+    `usage: rabbit ${command.name} ${usageOf(command).join(" ")}`,
     "",
     columns(rows),
     "",
     ...(command.details === undefined ? [] : [...command.details, ""]),
-    `exit status: ${command.verdict ?? "0 done"}, 2 trouble`,
+    `exit status: ${statusOf(command)}`,
     "",
     `example: ${command.example}`,
   ].join("\n");
 }
 
-function help(flag: Flag): string {
+/** What a flag does. */
+export function help(flag: Flag): string {
   return flag.required ? `${flag.help} (required)` : flag.help;
 }
+
+/** What the program is. */
+export const PROGRAM = "make, check and run quantized checkpoints of Llama-family language models";
 
 /** The help of the program. */
 export function programHelp(commands: readonly Command[]): string {
   return [
-    "rabbit: make, check and run quantized checkpoints of Llama-family language models",
+    `rabbit: ${PROGRAM}`,
     "",
     "usage: rabbit COMMAND [OPTIONS]",
     "",

@@ -62,6 +62,12 @@ export class Output {
     else this.#print(`${this.name} ${word}`);
   }
 
+  /** Prints a text as it is, or sets the key to it. */
+  text(key: string, text: string): void {
+    if (this.json) this.#object[key] = text;
+    else this.#print(text);
+  }
+
   /** Prints the JSON object, if that is what is wanted. */
   finish(): void {
     if (this.json) this.#print(JSON.stringify(this.#object));

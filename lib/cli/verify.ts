@@ -13,6 +13,7 @@ export const verifyCommand: Command = {
     {
       name: "against",
       value: "SOURCE",
+      path: true,
       help: "the float checkpoint that it was made from: derive every block again and print the error of each tensor",
     },
     THREADS,
