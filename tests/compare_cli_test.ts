@@ -454,33 +454,6 @@ Deno.test("rabbit infer decodes the models of fixtures/models", async () => {
   }
 });
 
-Deno.test("rabbit infer takes a prompt as text where there is a tokenizer, and prints the answer as text", async () => {
-  await inTemporary(async (temporary) => {
-    const model = variant(join(temporary, "text"), TINY, {});
-    // A byte-level vocabulary of printable ASCII and the space (Ġ), without merges.
-    const words = Array.from({ length: 320 }, (_, n) => n < 94 ? String.fromCharCode(33 + n) : `<unused${n}>`);
-    words[94] = "Ġ";
-    write(model, {
-      "vocab.json": JSON.stringify(Object.fromEntries(words.map((word, n) => [word, n]))),
-      "merges.txt": "#version: 0.2\n",
-    });
-    const found = await lines(0, "infer", "--model", model, "--prompt", "ab c!", "--steps", "4");
-    const ids = ["a", "b", "Ġ", "c", "!"].map((word) => words.indexOf(word));
-    const byIds = await lines(0, "infer", "--model", TINY, "--ids", ids.join(" "), "--steps", "4");
-    assertEquals(found[2], byIds[2]);
-    const text = found[2].split(" ").slice(2).map((id) => words[Number(id)]).join("").replaceAll("Ġ", " ");
-    assertEquals(
-      JSON.parse((await run("infer", "--model", model, "--prompt", "ab c!", "--steps", "4", "--json")).out).text,
-      {
-        text,
-      },
-    );
-    assert(found[3].startsWith("INFER text text="), found[3]);
-    // An empty text is an empty prompt, which the parser of the command line sees first.
-    await refused("--prompt needs a value", "infer", "--model", model, "--prompt", "");
-  });
-});
-
 Deno.test("rabbit infer refuses what it can't do", async () => {
   for (const activations of ["i8", "i16"]) {
     await refused(
