@@ -6,46 +6,12 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import config from "../deno.json" with { type: "json" };
 import { inTemporary, PROGRAM, rabbit, type Ran, sha256, text, tree } from "./program.ts";
+import { concat, container, type Entry, safetensors } from "./testing.ts";
 
 const DOWN = "model.layers.0.mlp.down_proj.weight";
 const NORM = "model.norm.weight";
 const MODEL = "model.safetensors";
 const COMMANDS = ["quantize", "verify", "inspect", "compare", "advise", "infer", "gen"];
-
-/** One tensor of a file that a test writes. */
-interface Entry {
-  name: string;
-  dtype: string;
-  shape: number[];
-  bytes: Uint8Array;
-}
-
-/** A safetensors file: the length field, the header as given, the data. */
-function container(header: string | Uint8Array, ...data: Uint8Array[]): Uint8Array {
-  const text = typeof header === "string" ? new TextEncoder().encode(header) : header;
-  const length = new Uint8Array(8);
-  new DataView(length.buffer).setBigUint64(0, BigInt(text.length), true);
-  return join([length, text, ...data]);
-}
-
-function join(parts: Uint8Array[]): Uint8Array {
-  const out = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const part of parts) {
-    out.set(part, at);
-    at += part.length;
-  }
-  return out;
-}
-
-function safetensors(entries: Entry[], metadata?: Record<string, unknown>): Uint8Array {
-  const header: Record<string, unknown> = metadata ? { __metadata__: metadata } : {};
-  let at = 0;
-  for (const { name, dtype, shape, bytes } of entries) {
-    header[name] = { dtype, shape, data_offsets: [at, at += bytes.length] };
-  }
-  return container(JSON.stringify(header), ...entries.map(({ bytes }) => bytes));
-}
 
 /** A matrix of F32 weights that `weight` gives for row and column. */
 function f32(
@@ -396,7 +362,7 @@ const FILES: [string, Uint8Array, string][] = [
   ],
   [
     "longer",
-    join([SOUND, zeros(16)]),
+    concat(SOUND, zeros(16)),
     "data_offsets: the tensors cover 1056 bytes of data, but the file has 1072",
   ],
   ["not-utf8", container(Uint8Array.of(0x7b, 0xff, 0x7d)), "header: not valid UTF-8"],

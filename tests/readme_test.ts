@@ -15,13 +15,17 @@ const OPTICKS = Deno.readTextFileSync(new URL("../fixtures/opticks.txt", import.
 const COMMANDS = README.split("\n").map((line) => /^(?:\$ )?rabbit ((?:[a-z]+)\b.*?)(?: +#.*)?$/.exec(line)?.[1])
   .filter((line) => line !== undefined && !line.startsWith("COMMAND"));
 
+/** The arguments of a line, without what the shell makes of the output. */
 function words(line: string): string[] {
+  line = line.replace(/ 2?[|>].*/, "");
   return [...line.matchAll(/"([^"]*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain);
 }
 
 Deno.test("README: every rabbit command runs, on a model of the same name", async () => {
   const cwd = Deno.makeTempDirSync();
   assertEquals((await rabbit(cwd, ["gen", "--out", "smol"])).code, 0);
+  const settings = { chat_template: "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}" };
+  Deno.writeTextFileSync(`${cwd}/smol/tokenizer_config.json`, JSON.stringify(settings));
   assert(COMMANDS.length >= 6, `found ${COMMANDS.length} commands`);
   Deno.writeTextFileSync(`${cwd}/opticks.txt`, OPTICKS);
   // The page shows compare first, and only then how its inputs are made.
@@ -45,12 +49,14 @@ Deno.test("README: the keys of its sample lines are the keys that the program pr
   for (
     const line of ["compare smol smol-q8", "compare smol smol-q8 --text opticks.txt", "advise --in smol"]
   ) printed += (await rabbit(cwd, line.split(" "))).out;
+  const drawn = ["infer", "--model", "smol-q8", "--prompt", "a", "--temperature", "1"];
+  printed += (await rabbit(cwd, drawn)).out.replace(/^INFER text .*$/m, "INFER text text=");
   Deno.removeSync(cwd, { recursive: true });
   const shape = (line: string) =>
     line.replace(/="[^"]*"/g, "=").split(" ").map((word) => word.replace(/=.*/, "=")).filter((w) => !/^\d+$/.test(w));
   const known = new Set(printed.trimEnd().split("\n").map((line) => shape(line).join(" ")));
   const samples = README.split("\n").filter((line) =>
-    /^(QUANT|COMPARE|ADVISE) /.test(line) && !/^COMPARE (OK|DIFFER)$/.test(line)
+    /^(QUANT|COMPARE|ADVISE|INFER) /.test(line) && !/^COMPARE (OK|DIFFER)$/.test(line)
   );
   assert(samples.length >= 8);
   for (const line of samples) assert(known.has(shape(line).join(" ")), `the program prints no line like: ${line}`);

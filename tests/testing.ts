@@ -132,7 +132,7 @@ export interface Entry {
 }
 
 /** A safetensors file of tensors, one after the other. */
-export function safetensors(entries: readonly Entry[], metadata?: Record<string, string>): Uint8Array<ArrayBuffer> {
+export function safetensors(entries: readonly Entry[], metadata?: Record<string, unknown>): Uint8Array<ArrayBuffer> {
   const parts = metadata ? [`"__metadata__":${JSON.stringify(metadata)}`] : [];
   let at = 0;
   for (const { name, dtype, shape, bytes } of entries) {
