@@ -8,7 +8,7 @@ import { join } from "@std/path/join";
 import { CheckpointError } from "../errors.ts";
 import { exists, readText } from "../format/checkpoint.ts";
 import { Detokenizer, type TextStream } from "./detokenizer.ts";
-import { type AddedToken, exactRules, type TokenizerFile, UnknownRule } from "./tokenizer_rules.ts";
+import { type AddedToken, exactRules, type Part, type TokenizerFile, UnknownRule } from "./tokenizer_rules.ts";
 
 /** Larger than the tokenizer of any model known (Gemma: 33 MB). */
 const MAX_BYTES = 200_000_000;
@@ -78,13 +78,62 @@ export async function loadTokenizer(directory: string, purpose: "encode" | "deco
   }
 }
 
+/** A text of up to so many UTF-16 units has few of the merges in it. */
+const SHORT = 2000;
+
 /** @throws {Error} the library can't make a tokenizer of it */
 async function encoder(file: TokenizerFile): Promise<Tokenizer["encode"]> {
   const rules = exactRules(file);
+  const { vocab, merges } = checkedModel(file.model);
   // The library is loaded when text is to be encoded: ids need none of it.
   const { Tokenizer } = await import("@huggingface/tokenizers");
-  const library = new Tokenizer(rules, {});
-  return (text, whole = false) => library.encode(text, { add_special_tokens: whole }).ids;
+  const make = (part: Partial<Model>) => new Tokenizer({ ...rules, model: { ...rules.model, ...part } }, {});
+  const letters = make({ vocab: only(vocab, (token) => token.length === 1), merges: [] });
+  // The first text is most often the only one: the library takes most of its time for merges that are not in it.
+  const forOne = (text: string) => {
+    const found = letters.tokenize(text).join("");
+    const inside = (token: string) => found.includes(token) || SPECIAL.test(token);
+    return make({
+      vocab: only(vocab, inside),
+      merges: merges.filter((merge) =>
+        found.includes(typeof merge === "string" ? merge.replace(" ", "") : merge.join(""))
+      ),
+    });
+  };
+  let whole: typeof letters | undefined;
+  let first = true;
+  return (text, special = false) => {
+    const options = { add_special_tokens: special };
+    const library = first && text.length <= SHORT ? forOne(text) : whole ??= make({});
+    first = false;
+    const { ids } = library.encode(text, options);
+    // A token that only the post-processor names.
+    return ids.includes(undefined as unknown as number) ? (whole ??= make({})).encode(text, options).ids : ids;
+  };
+}
+
+/** Tokens that stand for what is not in the vocabulary. */
+const SPECIAL = /^<(unk|0x[0-9A-Fa-f]{2})>$/;
+
+type Vocabulary = Readonly<Record<string, number>>;
+type Merge = string | string[];
+interface Model {
+  readonly vocab: Vocabulary;
+  readonly merges: readonly Merge[];
+}
+
+function only(vocab: Vocabulary, wanted: (token: string) => boolean): Vocabulary {
+  const part: Record<string, number> = {};
+  for (const token in vocab) if (wanted(token)) part[token] = vocab[token];
+  return part;
+}
+
+function checkedModel({ vocab, merges }: Part): Model {
+  const pair = (merge: unknown) =>
+    typeof merge === "string" ||
+    (Array.isArray(merge) && merge.length === 2 && merge.every((token) => typeof token === "string"));
+  if (Array.isArray(merges) && merges.every(pair)) return { vocab: vocab as Vocabulary, merges };
+  throw new Error("merges: expected pairs of tokens");
 }
 
 function parse(path: string): unknown {
@@ -108,12 +157,18 @@ function checked(path: string, json: unknown): TokenizerFile {
 }
 
 function checkedVocabulary(path: string, vocab: unknown, field?: string): Record<string, number> {
-  if (isObject(vocab) && Object.values(vocab).every(isId)) return vocab as Record<string, number>;
+  if (isObject(vocab) && allIds(vocab)) return vocab as Record<string, number>;
   throw new CheckpointError({ path, field }, "expected an object of tokens and ids");
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Object.values of a whole vocabulary takes several times as long. */
+function allIds(vocab: Record<string, unknown>): boolean {
+  for (const token in vocab) if (!isId(vocab[token])) return false;
+  return true;
 }
 
 /** An id that an array may have as its index. */
