@@ -92,7 +92,7 @@ async function encoder(file: TokenizerFile): Promise<Tokenizer["encode"]> {
   // The first text is most often the only one: the library takes most of its time for merges that are not in it.
   const forOne = (text: string) => {
     const found = letters.tokenize(text).join("");
-    const inside = (token: string) => found.includes(token) || SPECIAL.test(token);
+    const inside = (token: string) => found.includes(token) || (token[0] === "<" && SPECIAL.test(token));
     return make({
       vocab: only(vocab, inside),
       merges: merges.filter((merge) =>
