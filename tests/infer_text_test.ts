@@ -171,7 +171,7 @@ Deno.test("rabbit infer says that it assumes GPT-2's rules where only vocab.json
     assertEquals(code, 0);
     assertMatch(
       err,
-      /^rabbit: warning: infer: vocab\.json and merges\.txt do not say .* GPT-2's way is assumed[^\n]*\n$/,
+      /^rabbit: warning: --prompt: vocab\.json and merges\.txt do not say .* GPT-2's way is assumed[^\n]*\n$/,
     );
     const byIds = await infer(directory, "--ids", ids("ab c!"), "--steps", "4");
     assertEquals(byIds.err, "");
