@@ -5,7 +5,7 @@ import { assert, assertEquals, assertMatch, assertNotEquals } from "@std/assert"
 import { join } from "@std/path/join";
 import { json, TINY } from "./models.ts";
 import { command, inTemporary, PROGRAM, rabbit, type Ran, ROOT } from "./program.ts";
-import { utf8, write } from "./testing.ts";
+import { tokenizerJson, utf8, write } from "./testing.ts";
 
 const START = 300;
 const END = 301;
@@ -26,19 +26,12 @@ function model(directory: string, texts: Record<number, string> = {}, files: Rec
     const letter = letters()[n];
     return texts[n] ?? (letter === undefined || taken.has(letter) ? `<unused${n}>` : letter);
   });
-  const added = [[START, "<|im_start|>"], [END, "<|im_end|>"]] as const;
-  for (const [id, content] of added) words[id] = content;
+  words[START] = "<|im_start|>";
+  words[END] = "<|im_end|>";
   write(directory, {
     "model.safetensors": Deno.readFileSync(join(TINY, "model.safetensors")),
     "config.json": Deno.readTextFileSync(join(TINY, "config.json")),
-    "tokenizer.json": JSON.stringify({
-      added_tokens: added.map(([id, content]) => ({ id, content, special: true, normalized: false })),
-      normalizer: null,
-      pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, use_regex: true },
-      post_processor: null,
-      decoder: { type: "ByteLevel" },
-      model: { type: "BPE", vocab: Object.fromEntries(words.map((word, n) => [word, n])), merges: [] },
-    }),
+    "tokenizer.json": tokenizerJson(words, [START, END]),
     ...Object.fromEntries(Object.entries(files).map(([name, value]) => [name, JSON.stringify(value)])),
   });
   return directory;

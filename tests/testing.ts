@@ -215,3 +215,15 @@ export class Random {
     return items[this.below(items.length)];
   }
 }
+
+/** The tokenizer.json of a byte-level vocabulary without merges, in the order of the ids; `added` are its special ids. */
+export function tokenizerJson(words: readonly string[], added: readonly number[] = []): string {
+  return JSON.stringify({
+    added_tokens: added.map((id) => ({ id, content: words[id], special: true, normalized: false })),
+    normalizer: null,
+    pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, use_regex: true },
+    post_processor: null,
+    decoder: { type: "ByteLevel" },
+    model: { type: "BPE", vocab: Object.fromEntries(words.map((word, n) => [word, n])), merges: [] },
+  });
+}
