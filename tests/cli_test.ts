@@ -261,11 +261,12 @@ Deno.test("quantize copies the optional companions that are there", () =>
       [MODEL]: SOUND,
       "tokenizer.json": "{}",
       "generation_config.json": "{}",
+      "chat_template.jinja": "",
       "other.txt": "",
     });
     sound(await rabbit(cwd, ["quantize", "--in", "in", "--out", "out"]));
     const copied = ["config.json", "generation_config.json", "merges.txt", MODEL, "tokenizer.json", "vocab.json"];
-    assertEquals(tree(`${cwd}/out`), copied);
+    assertEquals(tree(`${cwd}/out`), ["chat_template.jinja", ...copied]);
   }));
 
 Deno.test("--dry-run prints what would be written, and writes nothing", () =>
