@@ -6,9 +6,11 @@
 
 import { adviseCommand } from "./lib/cli/advise.ts";
 import { compareCommand } from "./lib/cli/compare.ts";
+import { exportCommand } from "./lib/cli/export.ts";
 import { commandHelp, parse, programHelp, unknown } from "./lib/cli/flags.ts";
 import { gateCommand } from "./lib/cli/gate.ts";
 import { genCommand } from "./lib/cli/gen.ts";
+import { importCommand } from "./lib/cli/import.ts";
 import { inferCommand } from "./lib/cli/infer.ts";
 import { inspectCommand } from "./lib/cli/inspect.ts";
 import { matmulCommand } from "./lib/cli/matmul.ts";
@@ -26,6 +28,8 @@ const COMMANDS = [
   compareCommand,
   adviseCommand,
   inferCommand,
+  exportCommand,
+  importCommand,
   matmulCommand,
   genCommand,
   gateCommand,
