@@ -410,7 +410,9 @@ class Writer {
   #length = 0;
 
   bytes(bytes: Uint8Array): void {
-    this.#buffer.set(bytes, this.#room(bytes.length));
+    // The buffer may be a new one afterwards.
+    const at = this.#room(bytes.length);
+    this.#buffer.set(bytes, at);
   }
 
   number(type: ValueType, value: Scalar): void {
