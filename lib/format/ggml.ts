@@ -38,7 +38,8 @@ function nibbles(high: boolean, minimum: boolean): Decode {
   return (view, offset, count, out) => {
     for (let b = 0; b < count; b++, offset += bytes) {
       const scale = f16ToF32(view.getUint16(offset, true));
-      const least = minimum ? f16ToF32(view.getUint16(offset + 2, true)) : 0;
+      // Without a minimum nothing may be added: a zero of a negative scale is -0, as it is in ggml.
+      const least = minimum ? f16ToF32(view.getUint16(offset + 2, true)) : -0;
       const fifth = high ? view.getUint32(offset + at, true) : 0;
       for (let n = 0; n < BLOCK; n++) {
         const nibble = (view.getUint8(offset + payload + n % 16) >> (n < 16 ? 0 : 4)) & 15;

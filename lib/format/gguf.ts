@@ -96,6 +96,8 @@ const KINDS: readonly Kind[] = [
   kind(12, "f64", 8, (v, at) => v.getFloat64(at, true), (v, at, x) => v.setFloat64(at, x, true)),
 ];
 
+const BY_TYPE: ReadonlyMap<ValueType, Kind> = new Map(KINDS.map((kind) => [kind.type, kind]));
+
 /** The number that says array. */
 const ARRAY_ID = 9;
 
@@ -381,11 +383,11 @@ export function serializeGguf(metadata: Metadata, tensors: readonly NewTensor[])
     out.string(key);
     if ("values" in value) {
       out.number("u32", ARRAY_ID);
-      out.number("u32", idOf(value.type));
+      out.number("u32", BY_TYPE.get(value.type)!.id);
       out.number("u64", value.values.length);
       for (const element of value.values) out.scalar(value.type, element);
     } else {
-      out.number("u32", idOf(value.type));
+      out.number("u32", BY_TYPE.get(value.type)!.id);
       out.scalar(value.type, value.value);
     }
   }
@@ -400,13 +402,10 @@ export function serializeGguf(metadata: Metadata, tensors: readonly NewTensor[])
   return out.finish(DEFAULT_ALIGNMENT);
 }
 
-function idOf(type: ValueType): number {
-  return KINDS.find((kind) => kind.type === type)!.id;
-}
-
 /** A growing buffer. */
 class Writer {
   #buffer = new Uint8Array(1 << 16);
+  #view = new DataView(this.#buffer.buffer);
   #length = 0;
 
   bytes(bytes: Uint8Array): void {
@@ -416,9 +415,9 @@ class Writer {
   }
 
   number(type: ValueType, value: Scalar): void {
-    const { bytes, set } = KINDS.find((kind) => kind.type === type)!;
+    const { bytes, set } = BY_TYPE.get(type)!;
     const at = this.#room(bytes);
-    set(new DataView(this.#buffer.buffer), at, value);
+    set(this.#view, at, value);
   }
 
   string(text: string): void {
@@ -445,6 +444,7 @@ class Writer {
       const grown = new Uint8Array(2 ** Math.ceil(Math.log2(this.#length)));
       grown.set(this.#buffer);
       this.#buffer = grown;
+      this.#view = new DataView(grown.buffer);
     }
     return at;
   }
