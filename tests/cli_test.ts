@@ -10,7 +10,7 @@ import { inTemporary, PROGRAM, rabbit, type Ran, sha256, text, tree } from "./pr
 const DOWN = "model.layers.0.mlp.down_proj.weight";
 const NORM = "model.norm.weight";
 const MODEL = "model.safetensors";
-const COMMANDS = ["quantize", "verify", "inspect", "compare", "advise", "infer", "gen"];
+const COMMANDS = ["quantize", "verify", "inspect", "compare", "advise", "infer", "export", "import", "gen"];
 
 /** One tensor of a file that a test writes. */
 interface Entry {

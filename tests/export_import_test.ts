@@ -134,7 +134,7 @@ Deno.test("rabbit import of what export wrote gives the same bytes, float and qu
       const { code, err } = await run("import", "--gguf", path, "--out", back, ...same);
       assertEquals([code, err], [
         0,
-        `rabbit: warning: import: ${path}: its tokenizer ("none") is not a byte-level BPE; ${back} gets none, use --ids\n`,
+        `rabbit: warning: import: ${path}: its tokenizer ("none") is no BPE; ${back} gets none, use --ids\n`,
       ]);
       assertEquals(digests(join(back, WEIGHTS)), digests(join(model, WEIGHTS)), model);
       // And the same model, to the last logit.
@@ -252,6 +252,127 @@ Deno.test("rabbit export names the splitting of a tokenizer as llama.cpp does", 
   });
 });
 
+/** SentencePiece's order of a small vocabulary: what is merged earlier has the higher score. */
+const PIECES = [
+  "<unk>",
+  "<s>",
+  "</s>",
+  "<0x0A>",
+  "<0x21>",
+  "\u2581a",
+  "ab",
+  "\u2581ab",
+  "abc",
+  "\u2581",
+  "a",
+  "b",
+  "c",
+];
+const MERGES = ["\u2581 a", "a b", "\u2581 ab", "\u2581a b", "ab c"];
+
+function sentencePiece(directory: string, changes: Record<string, unknown> = {}, merges = MERGES): string {
+  const bos = { SpecialToken: { id: "<s>", type_id: 0 } };
+  const template = [bos, { Sequence: { id: "A", type_id: 0 } }];
+  const replace = (from: string, content: string) => ({ type: "Replace", pattern: { String: from }, content });
+  return withTokenizer(directory, {
+    added_tokens: PIECES.slice(0, 3).map((content, id) => ({ id, content, special: true })),
+    normalizer: {
+      type: "Sequence",
+      normalizers: [{ type: "Prepend", prepend: "\u2581" }, replace(" ", "\u2581")],
+    },
+    pre_tokenizer: null,
+    post_processor: { type: "TemplateProcessing", single: template, pair: template, special_tokens: {} },
+    decoder: {
+      type: "Sequence",
+      decoders: [
+        replace("\u2581", " "),
+        { type: "ByteFallback" },
+        { type: "Fuse" },
+        { type: "Strip", content: " ", start: 1, stop: 0 },
+      ],
+    },
+    model: {
+      type: "BPE",
+      unk_token: "<unk>",
+      fuse_unk: true,
+      byte_fallback: true,
+      vocab: Object.fromEntries(PIECES.map((piece, id) => [piece, id])),
+      merges,
+    },
+    ...changes,
+  });
+}
+
+Deno.test("rabbit export writes SentencePiece's BPE with scores, and import gives its merges back", async () => {
+  await inTemporary(async (temporary) => {
+    const model = sentencePiece(join(temporary, "model"));
+    const path = join(temporary, "x.gguf");
+    const [line] = await done("export", "--in", model, "--gguf", path);
+    assert(line.endsWith(" tokenizer=llama"), line);
+    const { metadata } = gguf(path);
+    const list = (key: string) => {
+      const value = metadata.get(`tokenizer.ggml.${key}`);
+      return value && ("values" in value ? value.values.slice(0, PIECES.length) : value.value);
+    };
+    assertEquals([list("model"), list("add_space_prefix"), list("add_bos_token")], ["llama", true, true]);
+    assertEquals(list("tokens"), PIECES);
+    assertEquals(list("token_type"), [2, 3, 3, 6, 6, 1, 1, 1, 1, 1, 1, 1, 1]);
+    const scores = list("scores") as number[];
+    // The products in the order of their merges, before all that nothing gives.
+    const order = ["\u2581a", "ab", "\u2581ab", "abc"].map((piece) => scores[PIECES.indexOf(piece)]);
+    assertEquals(order, order.toSorted((a, b) => b - a));
+    assertEquals(new Set(order).size, 4);
+    assert(scores.slice(9).every((score) => score < order[3]));
+    assertEquals(metadata.has("tokenizer.ggml.merges"), false);
+
+    const back = join(temporary, "back");
+    await done("import", "--gguf", path, "--out", back);
+    assertEquals(tree(back), ["config.json", WEIGHTS, "tokenizer.json", "tokenizer_config.json"]);
+    const tokenizer = json(join(back, "tokenizer.json"));
+    assertEquals(tokenizer.model.merges.toSorted(), MERGES.toSorted());
+    assertEquals([tokenizer.model.byte_fallback, tokenizer.model.unk_token], [true, "<unk>"]);
+    const { encode, decode } = (await loadTokenizer(back, "encode"))!;
+    // By hand: the space in front, the earliest merges first, a byte where no token is.
+    assertEquals(encode("ab abc!\n"), [7, 7, 12, 4, 3]);
+    assertEquals(decode([7, 7, 12, 4, 3]), "ab abc!\n");
+  });
+});
+
+Deno.test("rabbit export refuses merges and normalizers that SentencePiece does not have", async () => {
+  await inTemporary(async (temporary) => {
+    const out = ["--gguf", join(temporary, "x.gguf")];
+    const cases: [string, Record<string, unknown>, string[] | undefined, string][] = [
+      [
+        "apart",
+        {},
+        ["\u2581 ab", "ab c", "\u2581a b", "a b", "\u2581 a"],
+        'merges: those that give "\u2581ab" are not together, as SentencePiece\'s are',
+      ],
+      ["less", {}, MERGES.slice(0, 4), 'merges: none gives "abc", which SentencePiece would put together'],
+      ["odd", {}, ["\u2581 a b"], 'merges: expected two words, found "\\"\u2581 a b\\""'],
+      [
+        "lower",
+        { normalizer: { type: "Lowercase" } },
+        undefined,
+        'normalizer: llama.cpp has nothing like "{\\"type\\":\\"Lowercase\\"}"; ' +
+        "move the tokenizer's files elsewhere to export the weights",
+      ],
+      ["spaces", { normalizer: null }, undefined, "normalizer: spaces are not replaced; llama.cpp replaces them"],
+    ];
+    for (const [name, changes, merges, message] of cases) {
+      const model = sentencePiece(join(temporary, name), changes, merges);
+      await refused(`${model}/tokenizer.json: ${message}`, "export", "--in", model, ...out);
+    }
+    const newer = sentencePiece(join(temporary, "newer"), {
+      normalizer: null,
+      pre_tokenizer: { type: "Metaspace", replacement: "\u2581", prepend_scheme: "never", split: false },
+    });
+    await done("export", "--in", newer, ...out);
+    const { metadata } = gguf(out[1]);
+    assertEquals(metadata.get("tokenizer.ggml.add_space_prefix"), { type: "bool", value: false });
+  });
+});
+
 Deno.test("rabbit export refuses what llama.cpp could not run, or would run otherwise", async () => {
   await inTemporary(async (temporary) => {
     const out = ["--gguf", join(temporary, "x.gguf")];
@@ -286,13 +407,11 @@ Deno.test("rabbit export refuses what llama.cpp could not run, or would run othe
         "(LlamaForCausalLM) does not call for it",
       ...["export", "--in", shallow, ...out],
     );
-    const sentencePiece = withTokenizer(join(temporary, "sp"), {
-      model: { type: "BPE", byte_fallback: true, vocab: {} },
-    });
+    const unigram = withTokenizer(join(temporary, "unigram"), { model: { type: "Unigram", vocab: [] } });
     await refused(
-      `${sentencePiece}/tokenizer.json: model: a SentencePiece vocabulary: only byte-level BPE can be exported; ` +
+      `${unigram}/tokenizer.json: model: "Unigram" can't be exported, only BPE; ` +
         "move the tokenizer's files elsewhere to export the weights alone",
-      ...["export", "--in", sentencePiece, ...out],
+      ...["export", "--in", unigram, ...out],
     );
     const long = withTokenizer(join(temporary, "long"), { added_tokens: [{ id: 320, content: "x", special: true }] });
     await refused(

@@ -46,7 +46,7 @@ export const exportCommand: Command = {
       tensors: plan.tensors.length,
       type: plan.type.name,
       architecture: plan.architecture,
-      tokenizer: vocabulary?.pre ?? "none",
+      tokenizer: vocabulary === undefined ? "none" : vocabulary.pieces ? "llama" : vocabulary.pre,
     });
     out.line({ digest });
     return 0;

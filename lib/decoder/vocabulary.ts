@@ -1,6 +1,7 @@
 /**
- * A byte-level BPE between Hugging Face's files and GGUF's metadata. GGUF names the way in which a text is split into
- * words (`tokenizer.ggml.pre`) where tokenizer.json spells it out: {@link SPLITS} is the dictionary.
+ * A BPE between Hugging Face's files and GGUF's metadata. Of a byte-level BPE (`gpt2`) GGUF names the way in which a text
+ * is split into words (`tokenizer.ggml.pre`) where tokenizer.json spells it out: {@link SPLITS} is the dictionary. The other
+ * kind is SentencePiece's (`llama`).
  *
  * @module
  */
@@ -10,17 +11,20 @@ import { CheckpointError, quote } from "../errors.ts";
 import { exists, readText } from "../format/checkpoint.ts";
 import type { Metadata, Value } from "../format/gguf.ts";
 import { Keys, value } from "./gguf.ts";
+import { BYTE, mergesOf as mergesOfScores, scoresOf, sentencePieceJson, spacePrefix } from "./sentencepiece.ts";
 
 /** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
 const MAX_BYTES = 200_000_000;
 
 /** Kinds of tokens, as `tokenizer.ggml.token_type` has them (llama.h). */
-const TYPE = { normal: 1, control: 3, userDefined: 4, unused: 5 };
+const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 };
 
 /** A tokenizer as GGUF has it. */
 export interface Vocabulary {
-  /** The name of a row of {@link SPLITS}, or one that the user gave. */
+  /** The name of a row of {@link SPLITS}, or one that the user gave; `default` for SentencePiece. */
   readonly pre: string;
+  /** Of SentencePiece alone: a score for each id, and whether a space is put before a text. */
+  readonly pieces?: { readonly scores: readonly number[]; readonly prefix: boolean };
   /** By id. */
   readonly tokens: readonly string[];
   /** By id: a value of {@link TYPE}. */
@@ -151,25 +155,35 @@ export function readVocabulary(directory: string, size: number, config: Json, pr
   );
 }
 
-function fromTokenizer(path: string, json: Json, directory: string, size: number, config: Json, pre?: string) {
+function fromTokenizer(
+  path: string,
+  json: Json,
+  directory: string,
+  size: number,
+  config: Json,
+  pre?: string,
+): Vocabulary {
   const model = json?.model;
-  if (
-    model?.type !== "BPE" || model.byte_fallback === true || model.vocab === null || typeof model.vocab !== "object"
-  ) {
+  if (model?.type !== "BPE" || model.vocab === null || typeof model.vocab !== "object") {
     throw new CheckpointError(
       { path, field: "model" },
-      `${model?.byte_fallback ? "a SentencePiece vocabulary" : quote(String(model?.type))}: ` +
-        "only byte-level BPE can be exported; move the tokenizer's files elsewhere to export the weights alone",
+      `${quote(String(model?.type))} can't be exported, only BPE; ` +
+        "move the tokenizer's files elsewhere to export the weights alone",
     );
   }
   const { tokens, types } = tokenList(path, json, size);
   const own = join(directory, "tokenizer_config.json");
   const settings = exists(own) ? readJson(own) : {};
+  const merges = mergesOf(path, model.merges);
+  const pieces = model.byte_fallback === true
+    ? { scores: scoresOf(path, tokens, (id) => types[id] === TYPE.normal, merges), prefix: spacePrefix(path, json) }
+    : undefined;
   return {
-    pre: pre ?? splitOf(path, json),
+    pre: pre ?? (pieces ? "default" : splitOf(path, json)),
+    pieces,
     tokens,
     types,
-    merges: mergesOf(path, model.merges),
+    merges,
     special: specialOf(tokens, settings, config),
     ...ends(json.post_processor, settings, tokens),
     chatTemplate: chatTemplate(directory, settings),
@@ -192,10 +206,15 @@ function tokenList(path: string, json: Json, size: number): { tokens: string[]; 
     tokens[id as number] = token;
     types[id as number] = type;
   };
-  for (const [token, id] of Object.entries(json.model.vocab)) put(token, id, TYPE.normal);
+  const fallback = json.model.byte_fallback === true;
+  for (const [token, id] of Object.entries(json.model.vocab)) {
+    put(token, id, fallback && BYTE.test(token) ? TYPE.byte : TYPE.normal);
+  }
   for (const added of Array.isArray(json.added_tokens) ? json.added_tokens : []) {
     put(added?.content, added?.id, added?.special ? TYPE.control : TYPE.userDefined);
   }
+  const unknown = tokens.indexOf(json.model.unk_token);
+  if (fallback && unknown >= 0) types[unknown] = TYPE.unknown;
   const seen = new Set<string>();
   for (const token of tokens) {
     if (token === "" || seen.has(token)) {
@@ -312,14 +331,18 @@ function readJson(path: string): Json {
 export function vocabularyMetadata(vocabulary: Vocabulary | undefined): [string, Value][] {
   const key = (name: string) => `tokenizer.ggml.${name}`;
   if (vocabulary === undefined) return [[key("model"), value("string", "none")]];
-  const { pre, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
+  const { pre, pieces, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
   const pairs: [string, Value][] = [
-    [key("model"), value("string", "gpt2")],
+    [key("model"), value("string", pieces ? "llama" : "gpt2")],
     [key("pre"), value("string", pre)],
     [key("tokens"), { type: "string", values: tokens }],
     [key("token_type"), { type: "i32", values: types }],
-    [key("merges"), { type: "string", values: merges }],
   ];
+  if (pieces === undefined) pairs.push([key("merges"), { type: "string", values: merges }]);
+  else {
+    pairs.push([key("scores"), { type: "f32", values: pieces.scores }]);
+    pairs.push([key("add_space_prefix"), value("bool", pieces.prefix)]);
+  }
   for (const [word, name] of SPECIAL_KEYS) {
     const id = special.get(word);
     if (id !== undefined) pairs.push([key(name), value("u32", id)]);
@@ -341,23 +364,33 @@ export type FoundVocabulary = { readonly vocabulary: Vocabulary } | { readonly m
 export function vocabularyOf(path: string, metadata: Metadata, size: number): FoundVocabulary {
   const keys = new Keys(path, metadata, "tokenizer.ggml.");
   const model = keys.optional("model")?.value ?? "none";
-  if (model !== "gpt2") return { missing: `its tokenizer (${quote(String(model))}) is not a byte-level BPE` };
+  if (model !== "gpt2" && model !== "llama") return { missing: `its tokenizer (${quote(String(model))}) is no BPE` };
   const pre = String(keys.optional("pre")?.value ?? "default");
   const split = SPLITS.find(({ name, aliases }) => name === pre || aliases.includes(pre));
-  if (split === undefined) return { missing: `rabbit does not know how ${quote(pre)} splits a text` };
+  if (split === undefined && model === "gpt2") {
+    return { missing: `rabbit does not know how ${quote(pre)} splits a text` };
+  }
   const tokens = (keys.list("tokens", "string") ?? keys.fail("tokens", "is missing")) as string[];
   const types = (keys.list("token_type", "i32") ?? tokens.map(() => TYPE.normal)) as number[];
-  const merges = (keys.list("merges", "string") ?? keys.fail("merges", "is missing")) as string[];
-  for (const [key, { length }] of [["tokens", tokens], ["token_type", types]] as const) {
+  const scores = model === "llama"
+    ? (keys.list("scores", "f32") ?? keys.fail("scores", "is missing")) as number[]
+    : undefined;
+  for (const [key, list] of [["tokens", tokens], ["token_type", types], ["scores", scores]] as const) {
+    if (list === undefined) continue;
+    const { length } = list;
     if (length !== size) keys.fail(key, `${length} entries, but token_embd.weight has ${size} rows`);
   }
   if (new Set(tokens).size !== size) {
     const seen = new Set<string>();
     keys.fail("tokens", `${quote(tokens.find((token) => seen.size === seen.add(token).size)!)} is there twice`);
   }
+  const merges = scores
+    ? mergesOfScores(tokens, (id) => types[id] === TYPE.normal, scores)
+    : (keys.list("merges", "string") ?? keys.fail("merges", "is missing")) as string[];
   const bad = merges.find((merge) => !/^[^ ]+ [^ ]+$/.test(merge));
   if (bad !== undefined) keys.fail("merges", `expected two words, found ${quote(bad)}`);
-  const special = new Map<Special, number>();
+  // llama.cpp's own, where a file of SentencePiece does not say.
+  const special = new Map<Special, number>(scores ? [["bos", 1], ["eos", 2], ["unk", 0]] : []);
   for (const [word, key] of SPECIAL_KEYS) {
     const id = keys.optional(key)?.value;
     if (typeof id === "number" && id >= 0 && id < size) special.set(word, id);
@@ -366,11 +399,12 @@ export function vocabularyOf(path: string, metadata: Metadata, size: number): Fo
   return {
     vocabulary: {
       pre,
+      pieces: scores && { scores, prefix: keys.optional("add_space_prefix")?.value !== false },
       tokens,
       types,
       merges,
       special,
-      addBos: Boolean(keys.optional("add_bos_token")?.value ?? split.addBos ?? false),
+      addBos: Boolean(keys.optional("add_bos_token")?.value ?? split?.addBos ?? model === "llama"),
       addEos: Boolean(keys.optional("add_eos_token")?.value ?? false),
       chatTemplate: template && "value" in template ? String(template.value) : undefined,
     },
@@ -392,7 +426,7 @@ export function specialIds({ special }: Vocabulary): Record<string, number | num
 
 /** The files of a tokenizer, by name. */
 export function vocabularyFiles(vocabulary: Vocabulary): Map<string, string> {
-  const { tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
+  const { pieces, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
   // An object of JavaScript would put tokens that are numbers first.
   const pairs = [...tokens.entries()].filter(([id]) => types[id] !== TYPE.unused)
     .map(([id, token]) => [JSON.stringify(token), id] as const);
@@ -415,30 +449,38 @@ export function vocabularyFiles(vocabulary: Vocabulary): Map<string, string> {
     tokenizer_class: "PreTrainedTokenizerFast",
     unk_token: nameOf("unk"),
   };
-  return new Map([
-    ["vocab.json", `{${vocab}}`],
-    ["merges.txt", ["#version: 0.2", ...merges, ""].join("\n")],
+  const files = new Map([
     ["tokenizer.json", text + "\n"],
     ["tokenizer_config.json", JSON.stringify(settings, null, 2) + "\n"],
   ]);
+  // These two alone would say byte-level BPE.
+  if (pieces === undefined) {
+    files.set("vocab.json", `{${vocab}}`);
+    files.set("merges.txt", ["#version: 0.2", ...merges, ""].join("\n"));
+  }
+  return files;
 }
 
-function wholeTokenizer({ pre, tokens, types, merges, special, addBos, addEos }: Vocabulary) {
-  const split = SPLITS.find(({ name, aliases }) => name === pre || aliases.includes(pre))!;
-  const added = [...tokens.entries()].filter(([id]) => types[id] === TYPE.control || types[id] === TYPE.userDefined);
-  const json = tokenizerJson(split);
+function wholeTokenizer({ pre, pieces, tokens, types, merges, special, addBos, addEos }: Vocabulary) {
+  const added = [...tokens.entries()].filter(([id]) =>
+    [TYPE.unknown, TYPE.control, TYPE.userDefined].includes(types[id])
+  );
+  const unknown = types.indexOf(TYPE.unknown);
+  const json = pieces
+    ? sentencePieceJson(pieces.prefix, unknown < 0 ? null : tokens[unknown])
+    : tokenizerJson(SPLITS.find(({ name, aliases }) => name === pre || aliases.includes(pre))!);
   return {
     version: "1.0",
     truncation: null,
     padding: null,
     added_tokens: added.map(([id, content]) => {
-      const special = types[id] === TYPE.control;
+      const special = types[id] !== TYPE.userDefined;
       return { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special };
     }),
     normalizer: json.normalizer,
     pre_tokenizer: json.pre_tokenizer,
     post_processor: template(tokens, addBos ? special.get("bos") : undefined, addEos ? special.get("eos") : undefined),
-    decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
+    decoder: json.decoder,
     model: { ...json.model, vocab: {}, merges },
   };
 }
@@ -452,6 +494,7 @@ function tokenizerJson({ digits, regex, ignoreMerges, nfc }: Split) {
   return {
     normalizer: nfc ? { type: "NFC" } : null,
     pre_tokenizer: digits || regex !== undefined ? { type: "Sequence", pretokenizers: [first, bytes] } : bytes,
+    decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
     model: {
       type: "BPE",
       dropout: null,
@@ -468,12 +511,15 @@ function tokenizerJson({ digits, regex, ignoreMerges, nfc }: Split) {
 /** The post_processor that adds bos and eos. */
 function template(tokens: readonly string[], bos: number | undefined, eos: number | undefined) {
   if (bos === undefined && eos === undefined) return null;
-  const special = (id: number | undefined) =>
-    id === undefined ? [] : [{ SpecialToken: { id: tokens[id], type_id: 0 } }];
+  const special = (id: number | undefined, type_id: number) =>
+    id === undefined ? [] : [{ SpecialToken: { id: tokens[id], type_id } }];
   const ids = [bos, eos].filter((id) => id !== undefined).map((
     id,
   ) => [tokens[id], { id: tokens[id], ids: [id], tokens: [tokens[id]] }]);
-  const part = (id: string, type_id: number) => [...special(bos), { Sequence: { id, type_id } }, ...special(eos)];
+  const part = (
+    id: string,
+    type_id: number,
+  ) => [...special(bos, type_id), { Sequence: { id, type_id } }, ...special(eos, type_id)];
   return {
     type: "TemplateProcessing",
     single: part("A", 0),
