@@ -5,10 +5,13 @@ import { assert, assertEquals } from "@std/assert";
 import { createHash } from "node:crypto";
 import { join } from "@std/path/join";
 import { loadTokenizer } from "../lib/decoder/tokenizer.ts";
-import { type Gguf, parseGguf } from "../lib/format/gguf.ts";
+import { readVocabulary, vocabularyMetadata } from "../lib/decoder/vocabulary.ts";
+import { CheckpointError } from "../lib/errors.ts";
+import { type Gguf, parseGguf, serializeGguf, type Value } from "../lib/format/gguf.ts";
+import { planImport } from "../lib/import.ts";
 import { json, MODELS, quantizeTo, TINY } from "./models.ts";
 import { command, inTemporary, rabbit, type Ran, ROOT, sha256, tree } from "./program.ts";
-import { concat, container, fixture, headerText, utf8, write } from "./testing.ts";
+import { concat, container, fixture, headerText, Random, utf8, write } from "./testing.ts";
 
 const MIXED = `${ROOT}fixtures/gguf/mixed.gguf`;
 const mixed = fixture<{
@@ -743,5 +746,137 @@ Deno.test("an interrupted export or import leaves nothing behind", async () => {
       assertEquals([code, text], [130, `rabbit: ${args[0]}: interrupted by SIGINT; nothing was written\n`]);
     }
     assertEquals(tree(temporary), ["m/", "m/config.json", `m/${WEIGHTS}`, "x.gguf"]);
+  });
+});
+
+// ---------------------------------------------------------------- files from strangers
+
+/** `json` with one value somewhere in it replaced by another or taken away. */
+function mutated(json: unknown, random: Random): unknown {
+  const copy = structuredClone(json);
+  let at = copy as Record<string, unknown>;
+  while (true) {
+    const key = random.pick(Object.keys(at));
+    const next = at[key];
+    const inner = typeof next === "object" && next !== null && Object.keys(next).length > 0;
+    if (inner && random.below(4) > 0) {
+      at = next as Record<string, unknown>;
+      continue;
+    }
+    const value = random.pick([
+      null,
+      1,
+      -1,
+      1e300,
+      "x",
+      "",
+      "a b",
+      true,
+      [],
+      {},
+      [null],
+      { type: "ByteLevel" },
+      undefined,
+    ]);
+    if (value === undefined) delete at[key];
+    else at[key] = value;
+    return copy;
+  }
+}
+
+for (const kind of ["byte-level", "SentencePiece"] as const) {
+  Deno.test(`readVocabulary of a damaged ${kind} tokenizer: a vocabulary that can be written, or a CheckpointError`, async () => {
+    await inTemporary((temporary) => {
+      const directory = join(temporary, "model");
+      if (kind === "SentencePiece") sentencePiece(directory);
+      else {
+        withTokenizer(directory, {
+          post_processor: { type: "Sequence", processors: [{ type: "TemplateProcessing", single: [{}, {}] }] },
+          pre_tokenizer: {
+            type: "Sequence",
+            pretokenizers: [{ type: "Digits", individual_digits: true }, { type: "ByteLevel" }],
+          },
+          normalizer: { type: "Sequence", normalizers: [{ type: "NFC" }] },
+        });
+      }
+      const tokenizer = json(join(directory, "tokenizer.json"));
+      const settings = {
+        bos_token: { content: "a" },
+        eos_token: "b",
+        add_bos_token: true,
+        chat_template: [{ name: "default", template: "{{ x }}" }],
+      };
+      const random = new Random(kind.length);
+      let taken = 0;
+      for (let round = 0; round < 400; round++) {
+        const which = random.below(4);
+        write(directory, {
+          "tokenizer.json": JSON.stringify(which > 0 ? mutated(tokenizer, random) : tokenizer),
+          "tokenizer_config.json": JSON.stringify(which === 0 ? mutated(settings, random) : settings),
+        });
+        const config = mutated({ eos_token_id: [1, 2], bos_token_id: 0 }, random);
+        try {
+          const vocabulary = readVocabulary(directory, 320, config)!;
+          serializeGguf(new Map(vocabularyMetadata(vocabulary)), []);
+          taken++;
+        } catch (error) {
+          if (!(error instanceof CheckpointError)) throw error;
+        }
+      }
+      assert(taken > 20 && taken < 400, String(taken));
+    });
+  });
+}
+
+Deno.test("planImport of changed metadata: a plan, or a CheckpointError", async () => {
+  await inTemporary((temporary) => {
+    const { metadata, tensors, data } = gguf(MIXED);
+    const random = new Random(3);
+    const path = join(temporary, "x.gguf");
+    const weights = data.slice(tensors[0].offset);
+    const values: Value[] = [
+      { type: "u32", value: 0 },
+      { type: "u32", value: 3 },
+      { type: "i64", value: -1 },
+      { type: "u64", value: 2n ** 64n - 1n },
+      { type: "f32", value: NaN },
+      { type: "f64", value: 1e300 },
+      { type: "bool", value: true },
+      { type: "string", value: "llama" },
+      { type: "string", value: "__proto__" },
+      { type: "string", values: [] },
+      { type: "i32", values: [1, 2] },
+      { type: "string", values: Array.from({ length: 48 }, (_, n) => `${n}`) },
+      { type: "f32", values: Array.from({ length: 48 }, () => NaN) },
+      { type: "i32", values: Array.from({ length: 48 }, () => 77) },
+    ];
+    const keys = [
+      ...metadata.keys(),
+      "tokenizer.ggml.scores",
+      "tokenizer.ggml.add_space_prefix",
+      "llama.rope.scaling.type",
+      "llama.rope.scaling.factor",
+      "llama.expert_count",
+      "llama.attention.sliding_window",
+    ];
+    let taken = 0;
+    for (let round = 0; round < 600; round++) {
+      const changed = new Map(metadata);
+      for (let count = 1 + random.below(2); count > 0; count--) {
+        if (random.below(5) === 0) changed.delete(random.pick(keys));
+        else changed.set(random.pick(keys), random.pick(values));
+      }
+      changed.delete("general.alignment");
+      Deno.writeFileSync(path, concat(serializeGguf(changed, tensors), weights));
+      try {
+        const { files, header } = planImport(path);
+        assert(header.length > 0);
+        for (const [name, text] of files) if (name.endsWith(".json")) JSON.parse(text);
+        taken++;
+      } catch (error) {
+        if (!(error instanceof CheckpointError)) throw error;
+      }
+    }
+    assert(taken > 50 && taken < 600, String(taken));
   });
 });

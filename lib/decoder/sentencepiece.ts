@@ -32,9 +32,9 @@ export function spacePrefix(path: string, { normalizer, pre_tokenizer }: Json): 
   let spaces = false;
   let prefix = false;
   for (const step of steps) {
-    if (step.type === "Prepend" && step.prepend === SPACE) prefix = true;
-    else if (step.type === "Replace" && step.pattern?.String === " " && step.content === SPACE) spaces = true;
-    else if (step.type === "Metaspace" && step.replacement === SPACE && step.split !== true) {
+    if (step?.type === "Prepend" && step.prepend === SPACE) prefix = true;
+    else if (step?.type === "Replace" && step.pattern?.String === " " && step.content === SPACE) spaces = true;
+    else if (step?.type === "Metaspace" && step.replacement === SPACE && step.split !== true) {
       spaces = true;
       prefix = step.prepend_scheme !== undefined ? step.prepend_scheme !== "never" : step.add_prefix_space !== false;
     } else {

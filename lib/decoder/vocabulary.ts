@@ -253,15 +253,15 @@ function splitOf(path: string, json: Json): string {
 function spell({ pre_tokenizer, normalizer, model }: Json): string {
   const parts = (json: Json, list: string): Json[] => {
     if (json === null || json === undefined) return [];
-    return Array.isArray(json[list]) ? json[list].flatMap((part: Json) => parts(part, list)) : [json];
+    return Array.isArray(json?.[list]) ? json[list].flatMap((part: Json) => parts(part, list)) : [json];
   };
   // llama.cpp has no normalization; NFC, which leaves nearly every text as it is, is not missed.
-  const normal = parts(normalizer, "normalizers").map(({ type }) => String(type)).filter((type) => type !== "NFC");
+  const normal = parts(normalizer, "normalizers").map((step) => String(step?.type)).filter((type) => type !== "NFC");
   const split = parts(pre_tokenizer, "pretokenizers").map((part) => {
-    if (part.type === "Digits") return `Digits ${part.individual_digits === true}`;
-    if (part.type === "ByteLevel") return `ByteLevel ${part.use_regex ?? true} ${part.add_prefix_space === true}`;
-    const pattern = part.pattern?.Regex ?? part.pattern?.String;
-    return part.type === "Split" ? `Split ${part.behavior} ${part.invert === true} ${pattern}` : String(part.type);
+    if (part?.type === "Digits") return `Digits ${part.individual_digits === true}`;
+    if (part?.type === "ByteLevel") return `ByteLevel ${part.use_regex ?? true} ${part.add_prefix_space === true}`;
+    const pattern = part?.pattern?.Regex ?? part?.pattern?.String;
+    return part?.type === "Split" ? `Split ${part.behavior} ${part.invert === true} ${pattern}` : String(part?.type);
   });
   return [...normal, ...split, model.ignore_merges === true ? "ignore_merges" : "merges"].join(", ");
 }
@@ -293,8 +293,9 @@ function specialOf(tokens: readonly string[], settings: Json, config: Json): Map
 
 /** Whether the tokenizer puts bos before a text and eos behind it. */
 function ends(processor: Json, settings: Json, tokens: readonly string[]): { addBos: boolean; addEos: boolean } {
-  const steps: Json[] = processor?.processors ?? [processor];
-  const template: Json[] = steps.find((step) => step?.type === "TemplateProcessing")?.single ?? [];
+  const steps = Array.isArray(processor?.processors) ? processor.processors : [processor];
+  const single = steps.find((step: Json) => step?.type === "TemplateProcessing")?.single;
+  const template: Json[] = Array.isArray(single) ? single : [];
   const special = (part: Json) => tokens.includes(part?.SpecialToken?.id);
   const flag = (name: string, otherwise: boolean) => typeof settings[name] === "boolean" ? settings[name] : otherwise;
   return {
@@ -307,7 +308,7 @@ function chatTemplate(directory: string, settings: Json): string | undefined {
   const file = join(directory, "chat_template.jinja");
   if (exists(file)) return readText(file, MAX_BYTES);
   const template = settings.chat_template;
-  const named = Array.isArray(template) ? template.find(({ name }) => name === "default")?.template : template;
+  const named = Array.isArray(template) ? template.find((one) => one?.name === "default")?.template : template;
   return typeof named === "string" ? named : undefined;
 }
 
@@ -511,19 +512,19 @@ function tokenizerJson({ digits, regex, ignoreMerges, nfc }: Split) {
 /** The post_processor that adds bos and eos. */
 function template(tokens: readonly string[], bos: number | undefined, eos: number | undefined) {
   if (bos === undefined && eos === undefined) return null;
-  const special = (id: number | undefined, type_id: number) =>
-    id === undefined ? [] : [{ SpecialToken: { id: tokens[id], type_id } }];
-  const ids = [bos, eos].filter((id) => id !== undefined).map((
-    id,
-  ) => [tokens[id], { id: tokens[id], ids: [id], tokens: [tokens[id]] }]);
-  const part = (
-    id: string,
-    type_id: number,
-  ) => [...special(bos, type_id), { Sequence: { id, type_id } }, ...special(eos, type_id)];
+  const special = (id: number | undefined, type_id: number) => {
+    return id === undefined ? [] : [{ SpecialToken: { id: tokens[id], type_id } }];
+  };
+  const part = (id: string, type_id: number) => {
+    return [...special(bos, type_id), { Sequence: { id, type_id } }, ...special(eos, type_id)];
+  };
+  const ids = [bos, eos].filter((id) => id !== undefined);
   return {
     type: "TemplateProcessing",
     single: part("A", 0),
     pair: [...part("A", 0), ...part("B", 1)],
-    special_tokens: Object.fromEntries(ids),
+    special_tokens: Object.fromEntries(ids.map((id) => {
+      return [tokens[id], { id: tokens[id], ids: [id], tokens: [tokens[id]] }];
+    })),
   };
 }
