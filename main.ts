@@ -7,9 +7,11 @@
 import { adviseCommand } from "./lib/cli/advise.ts";
 import { compareCommand } from "./lib/cli/compare.ts";
 import { completionsCommand } from "./lib/cli/completions.ts";
+import { exportCommand } from "./lib/cli/export.ts";
 import { type Command, commandHelp, parse, programHelp, unknown } from "./lib/cli/flags.ts";
 import { gateCommand } from "./lib/cli/gate.ts";
 import { genCommand } from "./lib/cli/gen.ts";
+import { importCommand } from "./lib/cli/import.ts";
 import { inferCommand } from "./lib/cli/infer.ts";
 import { inspectCommand } from "./lib/cli/inspect.ts";
 import { manCommand } from "./lib/cli/man.ts";
@@ -28,6 +30,8 @@ const COMMANDS: Command[] = [
   compareCommand,
   adviseCommand,
   inferCommand,
+  exportCommand,
+  importCommand,
   matmulCommand,
   genCommand,
   gateCommand,

@@ -32,6 +32,9 @@ export {
 export type { BlockFormat, FloatFormat, Format } from "./format/blocks.ts";
 export { openCheckpoint } from "./format/checkpoint.ts";
 export type { Checkpoint, Tensor } from "./format/checkpoint.ts";
+export { exportGguf, planExport } from "./export.ts";
+export { parseGguf, serializeGguf } from "./format/gguf.ts";
+export { importGguf, planImport } from "./import.ts";
 export { parseHeader, serializeHeader } from "./format/safetensors.ts";
 export { planQuantize, quantize } from "./quantize.ts";
 export { verify, verifyAgainst } from "./verify.ts";

@@ -43,6 +43,7 @@ Deno.test("parseConfig takes what is there, and the defaults of transformers for
     tied: undefined,
     outputBias: false,
     endOfText: [],
+    rope: { base: 10000, scaling: "default" },
   });
   const full = parse({
     num_key_value_heads: 2,

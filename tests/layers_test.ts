@@ -6,8 +6,8 @@ const LAYERS: readonly (readonly RegExp[])[] = [
   [/^lib\/errors\.ts$/, /^lib\/metrics\.ts$/],
   [/^lib\/format\//],
   [/^lib\/kernels\//],
-  [/^lib\/decoder\//, /^lib\/chunks\.ts$/, /^lib\/chunk_worker\.ts$/],
-  [/^lib\/(quantize|verify|gen|gate|compare|sample|text|advise|encoded)\.ts$/],
+  [/^lib\/decoder\//, /^lib\/chunks\.ts$/, /^lib\/chunk_worker\.ts$/, /^lib\/pace\.ts$/],
+  [/^lib\/(quantize|verify|gen|gate|compare|sample|text|advise|encoded|export|import)\.ts$/],
   [/^lib\/cli\//],
   [/^main\.ts$/, /^lib\/mod\.ts$/],
 ];

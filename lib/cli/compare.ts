@@ -109,7 +109,7 @@ function openQuantized(path: string, float: Model, configPath: string | undefine
 
 /** The first field in which two configurations differ, with both values; those that do not change logits are free. */
 function differing(a: Config, b: Config): string | undefined {
-  const free = ["endOfText", "maxPositions", "tied"];
+  const free = ["endOfText", "maxPositions", "rope", "tied"];
   for (const field of Object.keys(a) as (keyof Config)[]) {
     const [x, y] = [JSON.stringify(a[field]), JSON.stringify(b[field])];
     if (!free.includes(field) && x !== y) return `${field}: ${x.slice(0, 60)} and ${y.slice(0, 60)}`;

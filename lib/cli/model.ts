@@ -45,7 +45,12 @@ export function openModel(path: string, configPath?: string): Model {
 
 /** Reads a config.json. */
 export function readConfig(path: string): Config {
-  return parseConfig(path, readText(path, MAX_CONFIG_BYTES));
+  return parseConfig(path, readConfigText(path));
+}
+
+/** The text of a config.json. */
+export function readConfigText(path: string): string {
+  return readText(path, MAX_CONFIG_BYTES);
 }
 
 /** Loads the weights; `logitRows` as for {@link Llama}. */

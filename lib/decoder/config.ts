@@ -30,6 +30,12 @@ const MODEL_TYPES: ReadonlyMap<string, string> = new Map([
   ["qwen3", "Qwen3ForCausalLM"],
 ]);
 
+/** Where the angles of the rotary embedding come from. */
+export interface Rope {
+  readonly base: number;
+  readonly scaling: "default" | "linear" | "llama3";
+}
+
 /** A checked configuration. */
 export interface Config extends Family {
   readonly architecture: string;
@@ -45,6 +51,7 @@ export interface Config extends Family {
   readonly normEps: number;
   /** Angles of the rotary embedding per position, headDim / 2 of them, in radians. */
   readonly ropeFrequencies: readonly number[];
+  readonly rope: Rope;
   /** Whether the logits use the embedding. Undefined: the config does not say. */
   readonly tied?: boolean;
   /** Bias on the output projection of attention. */
@@ -98,7 +105,7 @@ export function parseConfig(path: string, text: string): Config {
     vocabulary: fields.count("vocab_size"),
     maxPositions,
     normEps: fields.positive("rms_norm_eps", 1e-6),
-    ropeFrequencies: ropeFrequencies(fields, headDim),
+    ...rotary(fields, headDim),
     tied: fields.flag("tie_word_embeddings"),
     outputBias: attentionBias,
     endOfText: endOfText(fields),
@@ -155,7 +162,7 @@ function endOfText(fields: Fields): number[] {
 }
 
 /** theta^(-2n/d), scaled as rope_scaling says. https://github.com/huggingface/transformers modeling_rope_utils */
-function ropeFrequencies(fields: Fields, headDim: number): number[] {
+function rotary(fields: Fields, headDim: number): Pick<Config, "rope" | "ropeFrequencies"> {
   // transformers 5 writes rope_parameters, older versions rope_theta and rope_scaling.
   const parameters = fields.object("rope_parameters");
   const scaling = fields.object("rope_scaling") ?? parameters;
@@ -170,10 +177,12 @@ function ropeFrequencies(fields: Fields, headDim: number): number[] {
   const base = (own ? parameters! : fields).positive("rope_theta", 10000);
   const plain = Array.from({ length: headDim / 2 }, (_, n) => base ** (-2 * n / headDim));
   const kind = scaling?.get("rope_type") ?? scaling?.get("type") ?? "default";
-  if (scaling === undefined || kind === "default") return plain;
+  if (scaling === undefined || kind === "default") {
+    return { ropeFrequencies: plain, rope: { base, scaling: "default" } };
+  }
   if (kind === "linear") {
     const factor = scaling.positive("factor");
-    return plain.map((f) => f / factor);
+    return { ropeFrequencies: plain.map((f) => f / factor), rope: { base, scaling: kind } };
   }
   if (kind === "llama3") {
     const factor = scaling.positive("factor");
@@ -181,13 +190,14 @@ function ropeFrequencies(fields: Fields, headDim: number): number[] {
     const high = scaling.positive("high_freq_factor");
     const old = scaling.positive("original_max_position_embeddings");
     if (high <= low) scaling.fail("high_freq_factor", `${high} is not above low_freq_factor ${low}`);
-    return plain.map((f) => {
+    const ropeFrequencies = plain.map((f) => {
       const wavelength = 2 * Math.PI / f;
       if (wavelength < old / high) return f;
       if (wavelength > old / low) return f / factor;
       const smooth = (old / wavelength - low) / (high - low);
       return (1 - smooth) * f / factor + smooth * f;
     });
+    return { ropeFrequencies, rope: { base, scaling: kind } };
   }
   return scaling.fail("rope_type", `${show(kind)} is not supported; the decoder knows default, linear, llama3`);
 }

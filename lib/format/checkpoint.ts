@@ -189,19 +189,24 @@ function readIndex(path: string): Map<string, string> {
 }
 
 function readHeader(path: string) {
-  // Before it is opened: opening a pipe would wait for its writer.
-  const { size, isFile } = stat(path);
-  if (!isFile) throw new CheckpointError({ path }, "not a regular file");
-  const file = openFile(path);
+  const { file, bytes } = openRegular(path);
   try {
     const start = new Uint8Array(LENGTH_BYTES);
-    readAt(file, path, 0, start.subarray(0, Math.min(size, LENGTH_BYTES)));
-    const header = new Uint8Array(headerLength(path, start, size));
+    readAt(file, path, 0, start.subarray(0, Math.min(bytes, LENGTH_BYTES)));
+    const header = new Uint8Array(headerLength(path, start, bytes));
     readAt(file, path, LENGTH_BYTES, header);
-    return { header: parseHeader(path, header, size), bytes: size };
+    return { header: parseHeader(path, header, bytes), bytes };
   } finally {
     file.close();
   }
+}
+
+/** Opens a file that must be a regular one, and says its size. @throws {CheckpointError} @throws {SystemError} */
+export function openRegular(path: string): { file: Deno.FsFile; bytes: number } {
+  // Before it is opened: opening a pipe would wait for its writer.
+  const { size, isFile } = stat(path);
+  if (!isFile) throw new CheckpointError({ path }, "not a regular file");
+  return { file: openFile(path), bytes: size };
 }
 
 /** Opens a file for reading. @throws {SystemError} */

@@ -1,0 +1,54 @@
+import { join } from "@std/path/join";
+import { readVocabulary } from "../decoder/vocabulary.ts";
+import { exportGguf, planExport } from "../export.ts";
+import { type Command, FORCE } from "./flags.ts";
+import { openModel, readConfigText } from "./model.ts";
+import { interruptible, progressBar, warn } from "./output.ts";
+
+/** `rabbit export` */
+export const exportCommand: Command = {
+  name: "export",
+  summary: "write a checkpoint as GGUF, for llama.cpp, with the same weights",
+  positionals: [],
+  flags: [
+    { name: "in", value: "DIR|FILE", required: true, help: "the checkpoint, quantized or float" },
+    { name: "gguf", value: "FILE", required: true, help: "the new file" },
+    {
+      name: "pre",
+      value: "NAME",
+      help: "llama.cpp's name for how the tokenizer splits a text (default: found from tokenizer.json)",
+    },
+    { ...FORCE, help: "replace a file that is there" },
+  ],
+  example: "rabbit export --in SmolLM2-135M-q8 --gguf SmolLM2-135M-q8.gguf",
+  async run(args, out) {
+    const path = args.text("gguf");
+    const { checkpoint, config } = openModel(args.text("in"));
+    const configPath = join(checkpoint.directory, "config.json");
+    const pre = args.values.get("pre");
+    const json = JSON.parse(readConfigText(configPath));
+    const vocabulary = readVocabulary(checkpoint.directory, config.vocabulary, json, pre);
+    const plan = planExport(checkpoint, config, configPath, vocabulary);
+    const digest = await interruptible(async (signal) => {
+      const bar = await progressBar("export", plan.bytes);
+      try {
+        return await exportGguf(plan, path, { force: args.switches.has("force"), signal, progress: bar.update });
+      } finally {
+        bar.stop();
+      }
+    });
+    if (vocabulary === undefined) {
+      warn("export", `${checkpoint.directory} has no tokenizer, so ${path} takes and gives ids alone`);
+    }
+    out.line({
+      gguf: path,
+      bytes: plan.bytes,
+      tensors: plan.tensors.length,
+      type: plan.type.name,
+      architecture: plan.architecture,
+      tokenizer: vocabulary === undefined ? "none" : vocabulary.pieces ? "llama" : vocabulary.pre,
+    });
+    out.line({ digest });
+    return 0;
+  },
+};

@@ -1,0 +1,48 @@
+import { join } from "@std/path/join";
+import { MODEL_FILE } from "../format/checkpoint.ts";
+import { DTYPES, importGguf, planImport } from "../import.ts";
+import { type Command, FORCE } from "./flags.ts";
+import { interruptible, progressBar, warn } from "./output.ts";
+
+/** `rabbit import` */
+export const importCommand: Command = {
+  name: "import",
+  summary: "write a GGUF file as a checkpoint",
+  positionals: [],
+  flags: [
+    { name: "gguf", value: "FILE", required: true, help: "the file: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1" },
+    { name: "out", value: "DIR", required: true, help: "the directory for the checkpoint; made where it is missing" },
+    {
+      name: "dtype",
+      value: DTYPES.join("|"),
+      help: "what the matrices become (default: bf16, or the float dtype that all have); " +
+        "same keeps Q8_0 as Q8B32 and Q4_0 as Q4B32",
+    },
+    { ...FORCE, help: "replace files that are in DIR" },
+  ],
+  example: "rabbit import --gguf SmolLM2-135M-Q8_0.gguf --out SmolLM2-135M --dtype same",
+  async run(args, out) {
+    const path = args.text("gguf");
+    const directory = args.text("out");
+    const plan = planImport(path, args.choice("dtype", DTYPES));
+    const digest = await interruptible(async (signal) => {
+      const bar = await progressBar("import", plan.bytes);
+      try {
+        return await importGguf(plan, directory, { force: args.switches.has("force"), signal, progress: bar.update });
+      } finally {
+        bar.stop();
+      }
+    });
+    if (plan.missing !== undefined) warn("import", `${path}: ${plan.missing}; ${directory} gets none, use --ids`);
+    out.line({
+      model: join(directory, MODEL_FILE),
+      bytes: plan.bytes,
+      tensors: plan.tensors.length,
+      dtype: plan.format.name,
+      architecture: plan.architecture,
+      files: plan.files.size + 1,
+    });
+    out.line({ digest });
+    return 0;
+  },
+};

@@ -1,0 +1,403 @@
+/**
+ * The Llama family in GGUF: llama.cpp's names of its tensors, the order of their rows, and its metadata keys beside the
+ * fields of config.json. https://github.com/ggml-org/llama.cpp/tree/master/src/models
+ *
+ * @module
+ */
+
+import { CheckpointError, quote } from "../errors.ts";
+import { describe, type Metadata, type Scalar, type Value, type ValueType } from "../format/gguf.ts";
+import { type Config, parseConfig } from "./config.ts";
+
+/** What llama.cpp has under one value of `general.architecture`. */
+interface Architecture {
+  readonly name: string;
+  /** The class and the model_type that an import writes. */
+  readonly huggingFace: string;
+  readonly modelType: string;
+  /** The classes that are exported as this. */
+  readonly takes: readonly string[];
+  /** Rotates neighbouring rows of a head, not its halves: q and k have another order of rows than in safetensors. */
+  readonly interleaved: boolean;
+  /** Takes frequencies of its own, in `rope_freqs.weight`. */
+  readonly ropeFactors: boolean;
+  /** Takes a head_dim that is not hidden / heads. */
+  readonly freeHeadDim: boolean;
+  /** Takes a bias on the output projection of attention. */
+  readonly outputBias: boolean;
+}
+
+const ARCHITECTURES: readonly Architecture[] = [
+  {
+    name: "llama",
+    huggingFace: "LlamaForCausalLM",
+    modelType: "llama",
+    takes: ["LlamaForCausalLM", "MistralForCausalLM"],
+    interleaved: true,
+    ropeFactors: true,
+    freeHeadDim: true,
+    outputBias: true,
+  },
+  {
+    name: "qwen2",
+    huggingFace: "Qwen2ForCausalLM",
+    modelType: "qwen2",
+    takes: ["Qwen2ForCausalLM"],
+    interleaved: false,
+    ropeFactors: false,
+    freeHeadDim: false,
+    outputBias: false,
+  },
+  {
+    name: "qwen3",
+    huggingFace: "Qwen3ForCausalLM",
+    modelType: "qwen3",
+    takes: ["Qwen3ForCausalLM"],
+    interleaved: false,
+    ropeFactors: false,
+    freeHeadDim: true,
+    outputBias: false,
+  },
+];
+
+/** The tensor with the factors by which a llama3 scaling divides the frequencies. */
+export const ROPE_FACTORS = "rope_freqs.weight";
+
+/** A tensor of the model under both names. */
+export interface NamedTensor {
+  readonly gguf: string;
+  readonly huggingFace: string;
+  readonly shape: readonly number[];
+  /** Its rows are those of heads of headDim rows, which GGUF interleaves ({@link interleaveRows}). */
+  readonly interleaved: boolean;
+}
+
+/** The architecture of an exported configuration. @throws {CheckpointError} llama.cpp has none that computes the same */
+export function architectureOf(path: string, config: Config): string {
+  const found = ARCHITECTURES.find(({ takes }) => takes.includes(config.architecture))!;
+  const refuse = (field: string, problem: string) => {
+    throw new CheckpointError(
+      { path, field },
+      `${problem}, which llama.cpp's ${found.name} does not know; the model can't be exported`,
+    );
+  };
+  if (!found.ropeFactors && config.rope.scaling === "llama3") refuse("rope_scaling", "llama3");
+  if (!found.freeHeadDim && config.headDim * config.heads !== config.hidden) {
+    refuse("head_dim", `${config.headDim}, not hidden_size / num_attention_heads`);
+  }
+  if (!found.outputBias && config.outputBias) refuse("attention_bias", "a bias on o_proj");
+  return found.name;
+}
+
+/**
+ * Every tensor of a model, in the order in which a pass reads them.
+ *
+ * @param tied whether the logits use the embedding
+ */
+export function tensorsOf(architecture: string, config: Config, tied: boolean): NamedTensor[] {
+  const { hidden, intermediate, heads, kvHeads, headDim, vocabulary } = config;
+  const { interleaved } = ARCHITECTURES.find(({ name }) => name === architecture)!;
+  const tensors: NamedTensor[] = [];
+  const add = (gguf: string, huggingFace: string, shape: number[], heads = false) => {
+    tensors.push({ gguf, huggingFace, shape, interleaved: heads && interleaved });
+  };
+  add("token_embd.weight", "model.embed_tokens.weight", [vocabulary, hidden]);
+  for (let n = 0; n < config.layers; n++) {
+    const part = (gguf: string, huggingFace: string, shape: number[], heads = false) => {
+      add(`blk.${n}.${gguf}`, `model.layers.${n}.${huggingFace}`, shape, heads);
+    };
+    const projection = (name: string, rows: number, columns: number, bias: boolean, heads = false) => {
+      const gguf = { q: "attn_q", k: "attn_k", v: "attn_v", o: "attn_output" }[name]!;
+      part(`${gguf}.weight`, `self_attn.${name}_proj.weight`, [rows, columns], heads);
+      if (bias) part(`${gguf}.bias`, `self_attn.${name}_proj.bias`, [rows], heads);
+    };
+    part("attn_norm.weight", "input_layernorm.weight", [hidden]);
+    projection("q", heads * headDim, hidden, config.qkvBias, true);
+    projection("k", kvHeads * headDim, hidden, config.qkvBias, true);
+    projection("v", kvHeads * headDim, hidden, config.qkvBias);
+    if (config.headNorm) {
+      part("attn_q_norm.weight", "self_attn.q_norm.weight", [headDim]);
+      part("attn_k_norm.weight", "self_attn.k_norm.weight", [headDim]);
+    }
+    projection("o", hidden, heads * headDim, config.outputBias);
+    part("ffn_norm.weight", "post_attention_layernorm.weight", [hidden]);
+    part("ffn_gate.weight", "mlp.gate_proj.weight", [intermediate, hidden]);
+    part("ffn_up.weight", "mlp.up_proj.weight", [intermediate, hidden]);
+    part("ffn_down.weight", "mlp.down_proj.weight", [hidden, intermediate]);
+  }
+  add("output_norm.weight", "model.norm.weight", [hidden]);
+  if (!tied) add("output.weight", "lm_head.weight", [vocabulary, hidden]);
+  return tensors;
+}
+
+/**
+ * Puts the rows of one head into GGUF's order: row `half * rows / 2 + n` becomes row `2 * n + half`.
+ *
+ * @param head the rows, one after the other
+ * @param rowBytes bytes of a row
+ */
+export function interleaveRows(head: Uint8Array, rowBytes: number, out: Uint8Array): void {
+  moveRows(head.length / rowBytes, (from, to) => {
+    out.set(head.subarray(from * rowBytes, (from + 1) * rowBytes), to * rowBytes);
+  });
+}
+
+/** Undoes {@link interleaveRows}. */
+export function separateRows(head: Uint8Array, rowBytes: number, out: Uint8Array): void {
+  moveRows(head.length / rowBytes, (to, from) => {
+    out.set(head.subarray(from * rowBytes, (from + 1) * rowBytes), to * rowBytes);
+  });
+}
+
+function moveRows(rows: number, move: (separate: number, interleaved: number) => void): void {
+  for (let n = 0; n < rows / 2; n++) {
+    move(n, 2 * n);
+    move(rows / 2 + n, 2 * n + 1);
+  }
+}
+
+/** A metadata value. */
+export function value(type: ValueType, value: Scalar): Value {
+  return { type, value };
+}
+
+/** The metadata of a model, but for the tokenizer's. */
+export function metadataOf(architecture: string, config: Config): Map<string, Value> {
+  const { hidden, heads, headDim, rope } = config;
+  const key = (name: string) => `${architecture}.${name}`;
+  const u32 = (number: number) => value("u32", number);
+  const metadata = new Map<string, Value>([
+    ["general.architecture", value("string", architecture)],
+    ["general.type", value("string", "model")],
+    [key("vocab_size"), u32(config.vocabulary)],
+    [key("context_length"), u32(config.maxPositions)],
+    [key("embedding_length"), u32(hidden)],
+    [key("block_count"), u32(config.layers)],
+    [key("feed_forward_length"), u32(config.intermediate)],
+    [key("attention.head_count"), u32(heads)],
+    [key("attention.head_count_kv"), u32(config.kvHeads)],
+    [key("attention.layer_norm_rms_epsilon"), value("f32", config.normEps)],
+    [key("rope.dimension_count"), u32(headDim)],
+    [key("rope.freq_base"), value("f32", rope.base)],
+  ]);
+  if (headDim * heads !== hidden) {
+    metadata.set(key("attention.key_length"), u32(headDim));
+    metadata.set(key("attention.value_length"), u32(headDim));
+  }
+  if (rope.scaling === "linear") {
+    metadata.set(key("rope.scaling.type"), value("string", "linear"));
+    metadata.set(key("rope.scaling.factor"), value("f32", ropeFactorsOf(config)[0]));
+  }
+  return metadata;
+}
+
+/** The numbers by which the rotary frequencies are divided, headDim / 2 of them. */
+export function ropeFactorsOf({ ropeFrequencies, rope, headDim }: Config): Float32Array<ArrayBuffer> {
+  return Float32Array.from(ropeFrequencies, (f, n) => rope.base ** (-2 * n / headDim) / f);
+}
+
+/** Keys (after the architecture's name) with which a model computes something that the decoder does not, and the value that is harmless. */
+const REFUSED: ReadonlyMap<string, Scalar> = new Map<string, Scalar>([
+  ["expert_count", 0],
+  ["nextn_predict_layers", 0],
+  ["attention.causal", true],
+  ["attention.clamp_kqv", 0],
+  ["attention.max_alibi_bias", 0],
+  ["attention.scale", 0],
+  ["attention.temperature_length", 0],
+  ["embedding_scale", 0],
+  ["residual_scale", 0],
+  ["logit_scale", 0],
+]);
+
+/** What an import knows of a file's tensors. */
+export interface Weights {
+  /** The shape of a tensor, undefined if the file has none of that name. */
+  shape(name: string): readonly number[] | undefined;
+  /** The values of {@link ROPE_FACTORS}. */
+  readonly ropeFactors?: Float32Array;
+}
+
+/** A model's configuration as a GGUF file gives it. */
+export interface Imported {
+  readonly architecture: string;
+  readonly config: Config;
+  /** The fields of config.json. */
+  readonly json: Record<string, unknown>;
+}
+
+/**
+ * Reads a configuration from metadata.
+ *
+ * @param torchDtype the `torch_dtype` to write
+ * @param special the ids of special tokens, as fields of config.json
+ * @throws {CheckpointError} a key is missing or of another type, or the decoder would compute something else
+ */
+export function configOf(
+  path: string,
+  metadata: Metadata,
+  weights: Weights,
+  torchDtype: string,
+  special: Record<string, unknown>,
+): Imported {
+  const name = new Keys(path, metadata, "").string("general.architecture");
+  const architecture = ARCHITECTURES.find((architecture) => architecture.name === name);
+  if (architecture === undefined) {
+    throw new CheckpointError(
+      { path, field: `key "general.architecture"` },
+      `${quote(name)} is not supported; rabbit imports ${ARCHITECTURES.map(({ name }) => name).join(", ")}`,
+    );
+  }
+  const keys = new Keys(path, metadata, name + ".");
+  for (const [key, harmless] of REFUSED) {
+    const found = keys.optional(key)?.value;
+    if (found !== undefined && found !== harmless) {
+      keys.fail(key, `${found} is not supported; the decoder does not know it`);
+    }
+  }
+  const embedding = weights.shape("token_embd.weight");
+  if (embedding === undefined) throw new CheckpointError({ path, tensor: "token_embd.weight" }, "missing");
+  const heads = keys.count("attention.head_count");
+  const headDim = keys.count("attention.key_length", keys.count("embedding_length") / heads);
+  for (const same of ["attention.value_length", "rope.dimension_count"]) {
+    const length = keys.count(same, headDim);
+    if (length !== headDim) keys.fail(same, `${length}, but the heads have ${headDim}; the decoder needs them equal`);
+  }
+  const base = keys.float("rope.freq_base", 10000);
+  const attentionBias = name !== "qwen2" && weights.shape("blk.0.attn_q.bias") !== undefined;
+  const json: Record<string, unknown> = {
+    architectures: [architecture.huggingFace],
+    attention_bias: attentionBias,
+    attention_dropout: 0,
+    head_dim: headDim,
+    hidden_act: "silu",
+    hidden_size: keys.count("embedding_length"),
+    intermediate_size: keys.count("feed_forward_length"),
+    max_position_embeddings: keys.count("context_length"),
+    mlp_bias: false,
+    model_type: architecture.modelType,
+    num_attention_heads: heads,
+    num_hidden_layers: keys.count("block_count"),
+    num_key_value_heads: keys.count("attention.head_count_kv", heads),
+    rms_norm_eps: keys.float("attention.layer_norm_rms_epsilon"),
+    rope_scaling: ropeScaling(keys, base, headDim, weights.ropeFactors),
+    rope_theta: base,
+    tie_word_embeddings: weights.shape("output.weight") === undefined,
+    torch_dtype: torchDtype,
+    vocab_size: embedding[0],
+    ...special,
+  };
+  const window = keys.optional("attention.sliding_window")?.value;
+  if (window !== undefined && window !== 0) json.sliding_window = window;
+  const sorted = Object.fromEntries(Object.entries(json).sort(([a], [b]) => a < b ? -1 : 1));
+  return { architecture: name, config: parseConfig(path, JSON.stringify(sorted)), json: sorted };
+}
+
+function ropeScaling(keys: Keys, base: number, headDim: number, factors: Float32Array | undefined): unknown {
+  const type = keys.optional("rope.scaling.type")?.value ?? "linear";
+  const key = keys.optional("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
+  const factor = keys.float(key, 1);
+  if (type !== "linear" && type !== "none") {
+    keys.fail("rope.scaling.type", `${quote(String(type))} is not supported; the decoder knows none and linear`);
+  }
+  const linear = type === "linear" && factor !== 1;
+  if (factors === undefined) return linear ? { factor, rope_type: "linear" } : null;
+  const scaling = llama3(base, headDim, factors);
+  if (scaling === undefined || linear) {
+    throw new CheckpointError(
+      { path: keys.path, tensor: ROPE_FACTORS },
+      "the factors are not those of a llama3 rope scaling with frequency factors 1 and 4; no other can be imported",
+    );
+  }
+  return scaling;
+}
+
+/** The parameters of a llama3 scaling from its factors: 1, then smoothed ones, then the largest. */
+function llama3(base: number, headDim: number, factors: Float32Array) {
+  const [low, high] = [1, 4];
+  const factor = shortest(factors.at(-1)!);
+  const n = factors.findIndex((f) => f > 1 && f < factor);
+  if (n < 0 || factors.length !== headDim / 2) return undefined;
+  // smooth = (old / wavelength - low) / (high - low), and 1 / f = (1 - smooth) / factor + smooth.
+  const smooth = (1 / factors[n] - 1 / factor) / (1 - 1 / factor);
+  const wavelength = 2 * Math.PI * base ** (2 * n / headDim);
+  const old = Math.round(wavelength * (low + smooth * (high - low)));
+  const scaling = {
+    factor,
+    high_freq_factor: high,
+    low_freq_factor: low,
+    original_max_position_embeddings: old,
+    rope_type: "llama3",
+  };
+  const expected = factors.map((_, n) => {
+    const wavelength = 2 * Math.PI * base ** (2 * n / headDim);
+    const smooth = Math.min(Math.max((old / wavelength - low) / (high - low), 0), 1);
+    return 1 / ((1 - smooth) / factor + smooth);
+  });
+  // The factors were computed in binary32, with an error of some units in the last place of the wavelength.
+  return factors.every((f, n) => Math.abs(f / expected[n] - 1) < 1e-4) ? scaling : undefined;
+}
+
+/** The shortest decimal that rounds to a binary32: 9.999999747378752e-6 is 1e-5. */
+export function shortest(x: number): number {
+  for (let digits = 1; digits < 9; digits++) {
+    const short = Number(x.toPrecision(digits));
+    if (Math.fround(short) === x) return short;
+  }
+  return x;
+}
+
+/** Reads values of metadata whose keys begin with `prefix`. */
+export class Keys {
+  constructor(readonly path: string, readonly metadata: Metadata, readonly prefix: string) {}
+
+  /** @throws {CheckpointError} */
+  fail(key: string, problem: string): never {
+    throw new CheckpointError({ path: this.path, field: `key ${quote(this.prefix + key)}` }, problem);
+  }
+
+  /** A value that is no array. @throws {CheckpointError} it is one */
+  optional(key: string): { type: ValueType; value: Scalar } | undefined {
+    const found = this.metadata.get(this.prefix + key);
+    if (found === undefined || "value" in found) return found;
+    return this.fail(key, `${describe(found)}; the decoder needs one value for all layers`);
+  }
+
+  /** An array of `type`. @throws {CheckpointError} it is something else */
+  list(key: string, type: ValueType): readonly Scalar[] | undefined {
+    const found = this.metadata.get(this.prefix + key);
+    if (found === undefined) return undefined;
+    if ("values" in found && found.type === type) return found.values;
+    return this.fail(key, `expected an array of ${type}, found ${describe(found)}`);
+  }
+
+  /** @throws {CheckpointError} */
+  string(key: string): string {
+    const found = this.optional(key);
+    if (found === undefined) this.fail(key, "is missing");
+    if (typeof found.value !== "string") this.fail(key, `expected a string, found ${describe(found)}`);
+    return found.value;
+  }
+
+  /** A whole number of 1 or more. @throws {CheckpointError} */
+  count(key: string, fallback?: number): number {
+    const found = this.optional(key);
+    const number = found?.value ?? fallback;
+    if (number === undefined) this.fail(key, "is missing");
+    if (typeof number !== "number" || !Number.isSafeInteger(number) || number < 1) {
+      this.fail(key, `expected a whole number of 1 or more, found ${found ? describe(found) : number}`);
+    }
+    return number;
+  }
+
+  /** A number above 0, as the shortest decimal that a binary32 keeps. @throws {CheckpointError} */
+  float(key: string, fallback?: number): number {
+    const found = this.optional(key);
+    const number = found?.value ?? fallback;
+    if (number === undefined) this.fail(key, "is missing");
+    if (typeof number !== "number" || !(number > 0) || !Number.isFinite(number)) {
+      this.fail(key, `expected a number above 0, found ${found ? describe(found) : number}`);
+    }
+    return shortest(number);
+  }
+}

@@ -1,0 +1,133 @@
+/**
+ * SentencePiece's BPE as Llama 1 and 2, Mistral and others have it: tokenizer.json lists merges in the order in which they
+ * are made, GGUF has a score for each token and makes the merge whose product has the highest. One gives the other, as long as
+ * every way to put a token together is a merge.
+ *
+ * @module
+ */
+
+import { CheckpointError, quote } from "../errors.ts";
+
+/** The space's stand-in. */
+const SPACE = "\u2581";
+
+/** Nothing of a tokenizer.json is certain. */
+// deno-lint-ignore no-explicit-any
+type Json = any;
+
+/** A token that stands for one byte. */
+export const BYTE = /^<0x[0-9A-F]{2}>$/;
+
+/**
+ * Whether the tokenizer puts a space before a text.
+ *
+ * @throws {CheckpointError} it does something else to texts, which GGUF can't express
+ */
+export function spacePrefix(path: string, { normalizer, pre_tokenizer }: Json): boolean {
+  const steps: Json[] = [
+    normalizer?.normalizers ?? normalizer ?? [],
+    pre_tokenizer?.pretokenizers ?? pre_tokenizer ?? [],
+  ]
+    .flat();
+  let spaces = false;
+  let prefix = false;
+  for (const step of steps) {
+    if (step?.type === "Prepend" && step.prepend === SPACE) prefix = true;
+    else if (step?.type === "Replace" && step.pattern?.String === " " && step.content === SPACE) spaces = true;
+    else if (step?.type === "Metaspace" && step.replacement === SPACE && step.split !== true) {
+      spaces = true;
+      prefix = step.prepend_scheme !== undefined ? step.prepend_scheme !== "never" : step.add_prefix_space !== false;
+    } else {
+      throw new CheckpointError(
+        { path, field: "normalizer" },
+        `llama.cpp has nothing like ${
+          quote(JSON.stringify(step))
+        }; move the tokenizer's files elsewhere to export the weights`,
+      );
+    }
+  }
+  if (!spaces) {
+    throw new CheckpointError({ path, field: "normalizer" }, "spaces are not replaced; llama.cpp replaces them");
+  }
+  return prefix;
+}
+
+/**
+ * A score for each token: higher for the products of earlier merges.
+ *
+ * @param merges pairs, separated by a space, in their order
+ * @throws {CheckpointError} the merges are not those of scores
+ */
+export function scoresOf(
+  path: string,
+  tokens: readonly string[],
+  mergeable: (id: number) => boolean,
+  merges: readonly string[],
+): number[] {
+  const place = { path, field: "merges" };
+  const ranks = new Map<string, number>();
+  let last = "";
+  for (const merge of merges) {
+    const product = merge.replace(" ", "");
+    if (product !== last && ranks.has(product)) {
+      throw new CheckpointError(place, `those that give ${quote(product)} are not together, as SentencePiece's are`);
+    }
+    if (!ranks.has(product)) ranks.set(product, ranks.size);
+    last = product;
+  }
+  const scores = tokens.map((token) => ranks.has(token) ? -ranks.get(token)! : -tokens.length);
+  const waysOf = ways(tokens, mergeable);
+  const missing = [...tokens.keys()].find((id) => mergeable(id) && !ranks.has(tokens[id]) && waysOf(id).length > 0);
+  if (missing !== undefined) {
+    throw new CheckpointError(place, `none gives ${quote(tokens[missing])}, which SentencePiece would put together`);
+  }
+  return scores;
+}
+
+/** The merges of scores, in their order: every way to put a token together from two, best token first. */
+export function mergesOf(
+  tokens: readonly string[],
+  mergeable: (id: number) => boolean,
+  scores: readonly number[],
+): string[] {
+  const waysOf = ways(tokens, mergeable);
+  const ids = [...tokens.keys()].filter(mergeable).sort((a, b) => scores[b] - scores[a] || a - b);
+  return ids.flatMap((id) => waysOf(id).map(([left, right]) => `${tokens[left]} ${tokens[right]}`));
+}
+
+/** The pairs of ids that give a token, in the order of the ids. */
+function ways(tokens: readonly string[], mergeable: (id: number) => boolean): (id: number) => [number, number][] {
+  const known = new Map([...tokens.entries()].filter(([id]) => mergeable(id)).map(([id, token]) => [token, id]));
+  return (id) => {
+    const token = tokens[id];
+    const pairs: [number, number][] = [];
+    for (let at = 1; at < token.length; at++) {
+      const left = known.get(token.slice(0, at));
+      const right = known.get(token.slice(at));
+      if (left !== undefined && right !== undefined) pairs.push([left, right]);
+    }
+    return pairs.sort(([a, b], [c, d]) => a - c || b - d);
+  };
+}
+
+/** The parts of a tokenizer.json around the vocabulary. */
+export function sentencePieceJson(prefix: boolean, unknown: string | null) {
+  const replace = { type: "Replace", pattern: { String: " " }, content: SPACE };
+  const back = { type: "Replace", pattern: { String: SPACE }, content: " " };
+  const strip = prefix ? [{ type: "Strip", content: " ", start: 1, stop: 0 }] : [];
+  return {
+    normalizer: prefix ? { type: "Sequence", normalizers: [{ type: "Prepend", prepend: SPACE }, replace] } : replace,
+    pre_tokenizer: null,
+    decoder: { type: "Sequence", decoders: [back, { type: "ByteFallback" }, { type: "Fuse" }, ...strip] },
+    model: {
+      type: "BPE",
+      dropout: null,
+      unk_token: unknown,
+      continuing_subword_prefix: null,
+      end_of_word_suffix: null,
+      fuse_unk: true,
+      byte_fallback: true,
+      ignore_merges: false,
+    },
+  };
+}

@@ -1,0 +1,245 @@
+/**
+ * `rabbit export`: a checkpoint as one GGUF file for llama.cpp, streamed. No weight changes: blocks keep their scales and
+ * integers, floats their bits, and vectors become the binary32 that ggml computes with.
+ *
+ * @module
+ */
+
+import { basename } from "@std/path/basename";
+import { dirname } from "@std/path/dirname";
+import { createHash } from "node:crypto";
+import type { Config } from "./decoder/config.ts";
+import {
+  architectureOf,
+  interleaveRows,
+  metadataOf,
+  type NamedTensor,
+  ROPE_FACTORS,
+  ropeFactorsOf,
+  tensorsOf,
+  value,
+} from "./decoder/gguf.ts";
+import { type Vocabulary, vocabularyMetadata } from "./decoder/vocabulary.ts";
+import { CheckpointError, UsageError } from "./errors.ts";
+import { F32, type Format, FORMATS, matrixBytes, Q4B32 } from "./format/blocks.ts";
+import { type Checkpoint, exists, nameOf, NewFiles, sameFile, TensorReader, writeAt } from "./format/checkpoint.ts";
+import { f16IsFinite } from "./format/floats.ts";
+import { fromQ4B32, type GgmlType, typeOf } from "./format/ggml.ts";
+import { type NewTensor, offsetsOf, serializeGguf } from "./format/gguf.ts";
+import { pacer } from "./pace.ts";
+
+/** Bytes of a tensor that are held at once, where its heads are not larger. */
+const CHUNK_BYTES = 4 << 20;
+
+/** A tensor of the new file. */
+interface Planned extends NewTensor {
+  /** Where it comes from; undefined for the factors of the frequencies, which are in `values`. */
+  readonly source?: NamedTensor;
+  readonly from: Format;
+  readonly values?: Float32Array<ArrayBuffer>;
+}
+
+/** What an export will write; made from headers and the tokenizer. */
+export interface ExportPlan {
+  readonly source: Checkpoint;
+  readonly headDim: number;
+  readonly architecture: string;
+  readonly tensors: readonly Planned[];
+  /** The type of the matrices. */
+  readonly type: GgmlType;
+  /** All that stands before the data. */
+  readonly header: Uint8Array<ArrayBuffer>;
+  /** Bytes of the new file. */
+  readonly bytes: number;
+}
+
+/** llama.cpp's numbers (llama_ftype) for what most weights are; it is only shown. */
+const FILE_TYPES: ReadonlyMap<string, number> = new Map([["F32", 0], ["F16", 1], ["Q4_0", 2], ["Q8_0", 7], [
+  "BF16",
+  32,
+]]);
+
+/** Tensors of old checkpoints that hold nothing of the model's own. */
+const IGNORED = /\.rotary_emb\.inv_freq$/;
+
+/**
+ * Decides what becomes of every tensor.
+ *
+ * @param configPath for the messages
+ * @throws {CheckpointError} llama.cpp can't run the model, or a tensor is missing, unknown, or of another shape or dtype
+ */
+export function planExport(
+  source: Checkpoint,
+  config: Config,
+  configPath: string,
+  vocabulary: Vocabulary | undefined,
+): ExportPlan {
+  const architecture = architectureOf(configPath, config);
+  const found = new Map(source.tensors.map((tensor) => [tensor.name, tensor]));
+  const tied = config.tied ?? !found.has("lm_head.weight");
+  const tensors: Planned[] = [];
+  for (const named of tensorsOf(architecture, config, tied)) {
+    const tensor = found.get(named.huggingFace);
+    const place = { path: tensor ? source.files[tensor.file].path : nameOf(source), tensor: named.huggingFace };
+    if (tensor === undefined) throw new CheckpointError(place, "missing, although config.json calls for it");
+    if (String(tensor.shape) !== String(named.shape)) {
+      throw new CheckpointError(
+        { ...place, field: "shape" },
+        `[${tensor.shape}], but config.json calls for [${named.shape}]`,
+      );
+    }
+    tensors.push(plan(place, named, tensor.dtype));
+    found.delete(named.huggingFace);
+  }
+  for (const [name, { file }] of found) {
+    if (IGNORED.test(name) || (tied && name === "lm_head.weight")) continue;
+    throw new CheckpointError(
+      { path: source.files[file].path, tensor: name },
+      `is there, although config.json (${config.architecture}) does not call for it`,
+    );
+  }
+  if (config.rope.scaling === "llama3") {
+    const values = ropeFactorsOf(config);
+    tensors.push({
+      name: ROPE_FACTORS,
+      type: typeOf(F32),
+      shape: [values.length],
+      bytes: values.byteLength,
+      from: F32,
+      values,
+    });
+  }
+  const { type } = tensors[0];
+  const metadata = metadataOf(architecture, config);
+  metadata.set("general.file_type", value("u32", FILE_TYPES.get(type.name)!));
+  metadata.set("general.quantization_version", value("u32", 2));
+  for (const [key, value] of vocabularyMetadata(vocabulary)) metadata.set(key, value);
+  const header = serializeGguf(metadata, tensors);
+  const bytes = offsetsOf(header.length, tensors).at(-1)!;
+  return { source, headDim: config.headDim, architecture, tensors, type, header, bytes };
+}
+
+function plan(place: { path: string; tensor: string }, source: NamedTensor, dtype: string): Planned {
+  const { gguf: name, shape } = source;
+  const from = FORMATS.get(dtype);
+  const refuse = (problem: string) => new CheckpointError({ ...place, field: "dtype" }, problem);
+  if (from === undefined) throw refuse(`${dtype} can't be exported`);
+  if (shape.length === 1) {
+    if (from.kind !== "float") throw refuse(`the decoder does not know a vector of ${dtype}`);
+    return { name, source, shape, from, type: typeOf(F32), bytes: 4 * shape[0] };
+  }
+  if (from.name === "F64") {
+    throw refuse("llama.cpp has no F64 matrices; convert the checkpoint to BF16, or quantize it");
+  }
+  return { name, source, shape, from, type: typeOf(from), bytes: matrixBytes(from, shape[0], shape[1]) };
+}
+
+/** Options of {@link exportGguf}. */
+export interface ExportOptions {
+  /** Replace a file that is there. */
+  readonly force: boolean;
+  readonly signal?: AbortSignal;
+  /** Called with the bytes of the new file that are written. */
+  readonly progress?: (bytes: number) => void;
+}
+
+/**
+ * Writes the planned file. It appears when all is written and synced; until then, and after an error, what was there is
+ * untouched.
+ *
+ * @returns the file's SHA-256 in hexadecimal
+ * @throws {CheckpointError} a block has a scale that is not finite
+ * @throws {UsageError} the file is there and `force` is not set, or it is one of the source's
+ * @throws {SystemError} such as a full disk
+ */
+export async function exportGguf(plan: ExportPlan, path: string, options: ExportOptions): Promise<string> {
+  if (plan.source.files.some((file) => sameFile(path, file.path))) {
+    throw new UsageError(`${path} is the source itself, which --gguf would destroy; choose another file`);
+  }
+  if (exists(path)) {
+    if (Deno.statSync(path).isDirectory) throw new UsageError(`${path} is a directory; name a file in it`);
+    if (!options.force) throw new UsageError(`${path} exists already; --force replaces it`);
+  }
+  const reader = new TensorReader(plan.source);
+  const files = new NewFiles(dirname(path));
+  try {
+    const { file, partial } = files.create(basename(path));
+    const digest = createHash("sha256");
+    const pause = pacer(options.signal);
+    let offset = 0;
+    const put = (bytes: Uint8Array) => {
+      writeAt(file, partial, offset, bytes);
+      digest.update(bytes);
+      offset += bytes.length;
+      options.progress?.(offset);
+    };
+    put(plan.header);
+    const ends = offsetsOf(plan.header.length, plan.tensors).slice(1);
+    for (const [n, tensor] of plan.tensors.entries()) {
+      for (const bytes of chunksOf(tensor, plan.headDim, reader)) {
+        put(bytes);
+        await pause();
+      }
+      put(new Uint8Array(ends[n] - offset));
+    }
+    files.commit();
+    return digest.digest("hex");
+  } catch (error) {
+    files.abort();
+    throw error;
+  } finally {
+    reader.close();
+  }
+}
+
+/** The bytes of a tensor in the new file, piece by piece. */
+function* chunksOf(tensor: Planned, headDim: number, reader: TensorReader): Generator<Uint8Array> {
+  const { source, from, shape, type } = tensor;
+  if (source === undefined) return yield new Uint8Array(tensor.values!.buffer);
+  const [rows, columns = 1] = shape;
+  const rowBytes = matrixBytes(from, rows, columns) / rows;
+  const most = source.interleaved ? headDim : Math.max(1, Math.floor(CHUNK_BYTES / rowBytes));
+  for (let row = 0; row < rows; row += most) {
+    const count = Math.min(most, rows - row);
+    const bytes = new Uint8Array(count * rowBytes);
+    reader.read(source.huggingFace, row * rowBytes, bytes);
+    if (from.kind === "block") checkScales(reader, source.huggingFace, from.blockBytes, row, rowBytes, bytes);
+    const out = from === Q4B32 || shape.length === 1 ? converted(from, bytes) : bytes;
+    if (!source.interleaved) {
+      yield out;
+      continue;
+    }
+    const head = new Uint8Array(out.length);
+    interleaveRows(out, type.blockBytes * columns / type.blockWeights, head);
+    yield head;
+  }
+}
+
+function converted(from: Format, bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  if (from === Q4B32) {
+    fromQ4B32(bytes);
+    return bytes;
+  }
+  const values = new Float32Array(bytes.length / from.blockBytes);
+  from.decode(new DataView(bytes.buffer), 0, values.length, values);
+  return new Uint8Array(values.buffer);
+}
+
+function checkScales(
+  reader: TensorReader,
+  tensor: string,
+  blockBytes: number,
+  row: number,
+  rowBytes: number,
+  bytes: Uint8Array,
+): void {
+  for (let at = 0; at < bytes.length; at += blockBytes) {
+    if (f16IsFinite(bytes[at] | bytes[at + 1] << 8)) continue;
+    throw new CheckpointError(
+      { path: reader.find(tensor)!.path, tensor, field: "scale" },
+      `row ${row + Math.floor(at / rowBytes)} block ${
+        at % rowBytes / blockBytes
+      }: not a finite binary16; the file is damaged, quantize again`,
+    );
+  }
+}

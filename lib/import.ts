@@ -1,0 +1,356 @@
+/**
+ * `rabbit import`: a GGUF file of a model as a Hugging Face directory, streamed.
+ *
+ * @module
+ */
+
+import { join } from "@std/path/join";
+import { createHash } from "node:crypto";
+import { configOf, type NamedTensor, ROPE_FACTORS, separateRows, tensorsOf, type Weights } from "./decoder/gguf.ts";
+import { specialIds, vocabularyFiles, vocabularyOf } from "./decoder/vocabulary.ts";
+import { CheckpointError, UsageError } from "./errors.ts";
+import {
+  BF16,
+  type BlockFormat,
+  declarationOf,
+  F16,
+  F32,
+  type FloatFormat,
+  matrixBytes,
+  Q4B32,
+} from "./format/blocks.ts";
+import {
+  checkOutput,
+  exists,
+  MODEL_FILE,
+  NewFiles,
+  openRegular,
+  readAt,
+  sameFile,
+  writeAt,
+} from "./format/checkpoint.ts";
+import { bf16ToF32, f16IsFinite, f16ToF32, f32ToBf16, f32ToF16 } from "./format/floats.ts";
+import { READABLE, toQ4B32 } from "./format/ggml.ts";
+import { type Gguf, type GgufTensor, parseGguf } from "./format/gguf.ts";
+import { serializeHeader } from "./format/safetensors.ts";
+import { pacer } from "./pace.ts";
+
+/** What the weights of an import become: `--dtype`. */
+export const DTYPES = ["bf16", "f16", "f32", "same"] as const;
+
+/** A value of {@link DTYPES}. */
+export type Dtype = typeof DTYPES[number];
+
+/** Bytes of a tensor that are held at once, where its heads are not larger. */
+const CHUNK_BYTES = 1 << 20;
+
+/** Files of a checkpoint that say how to read a text; those of another model must not stay beside the weights. */
+const TOKENIZER_FILES = [
+  "vocab.json",
+  "merges.txt",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "tokenizer.model",
+  "special_tokens_map.json",
+  "added_tokens.json",
+  "chat_template.jinja",
+  "generation_config.json",
+];
+
+/** The float formats that weights can become, and `torch_dtype` of each. */
+const TARGETS = { bf16: BF16, f16: F16, f32: F32 };
+const TORCH: ReadonlyMap<string, string> = new Map([["BF16", "bfloat16"], ["F16", "float16"], ["F32", "float32"]]);
+
+/** A tensor of the new file. */
+interface Planned {
+  readonly names: NamedTensor;
+  readonly source: GgufTensor;
+  readonly to: FloatFormat | BlockFormat;
+  readonly bytes: number;
+}
+
+/** What an import will write; made from all that stands before the data, and the vectors. */
+export interface ImportPlan {
+  readonly path: string;
+  readonly headDim: number;
+  readonly architecture: string;
+  /** Sorted by name. */
+  readonly tensors: readonly Planned[];
+  /** The format of the matrices. */
+  readonly format: FloatFormat | BlockFormat;
+  /** The length field and header of the new file. */
+  readonly header: Uint8Array<ArrayBuffer>;
+  /** Bytes of the new file. */
+  readonly bytes: number;
+  /** The other files, by name. */
+  readonly files: ReadonlyMap<string, string>;
+  /** Why there is no tokenizer among them. */
+  readonly missing?: string;
+}
+
+/**
+ * Decides what becomes of a file.
+ *
+ * @param dtype undefined: the float format that all matrices have, BF16 where they are quantized or mixed
+ * @throws {CheckpointError} the file is bad, or of a model that the decoder does not know, naming key or tensor
+ */
+export function planImport(path: string, dtype?: Dtype): ImportPlan {
+  const { file, bytes } = openRegular(path);
+  try {
+    const read = (offset: number, into: Uint8Array) => readAt(file, path, offset, into);
+    return plan(path, parseGguf({ path, bytes, read }), read, dtype);
+  } finally {
+    file.close();
+  }
+}
+
+/** Fills `into` from byte `offset` of the file on. */
+type Read = (offset: number, into: Uint8Array) => void;
+
+function plan(path: string, { metadata, tensors }: Gguf, read: Read, dtype: Dtype | undefined): ImportPlan {
+  const found = new Map(tensors.map((tensor) => [tensor.name, tensor]));
+  for (const { name, type } of tensors) {
+    if (type.decode !== undefined) continue;
+    const known = READABLE.map(({ name }) => name).join(", ");
+    throw new CheckpointError(
+      { path, tensor: name, field: "type" },
+      `${type.name} can't be imported (${known} can); make one of these with llama-quantize --allow-requantize`,
+    );
+  }
+  const matrices = tensors.filter(({ shape }) => shape.length === 2);
+  const format = formatOf(path, matrices, dtype);
+  const embedding = found.get("token_embd.weight")?.shape[0] ?? 0;
+  const words = vocabularyOf(path, metadata, embedding);
+  const vocabulary = "vocabulary" in words ? words.vocabulary : undefined;
+  const factors = found.get(ROPE_FACTORS);
+  const weights: Weights = {
+    shape: (name) => found.get(name)?.shape,
+    ropeFactors: factors && decodeVector(path, factors, read),
+  };
+  const torch = TORCH.get(format.name) ?? "bfloat16";
+  const { architecture, config, json } = configOf(
+    path,
+    metadata,
+    weights,
+    torch,
+    vocabulary ? specialIds(vocabulary) : {},
+  );
+  const wanted = tensorsOf(architecture, config, config.tied!);
+  found.delete(ROPE_FACTORS);
+  const planned = wanted.map((names): Planned => {
+    const source = found.get(names.gguf);
+    if (source === undefined) {
+      throw new CheckpointError({ path, tensor: names.gguf }, "missing, although the metadata call for it");
+    }
+    if (String(source.shape) !== String(names.shape)) {
+      throw new CheckpointError(
+        { path, tensor: names.gguf, field: "shape" },
+        `[${source.shape}], but the metadata call for [${names.shape}]`,
+      );
+    }
+    found.delete(names.gguf);
+    const to = source.shape.length === 1
+      ? vectorFormat(decodeVector(path, source, read), format)
+      : dtype === "same"
+      ? source.type.twin!
+      : format;
+    return { names, source, to, bytes: matrixBytes(to, names.shape[0], names.shape[1] ?? 1) };
+  });
+  for (const tensor of found.keys()) {
+    throw new CheckpointError({ path, tensor }, `is there, although a ${architecture} that the decoder knows has none`);
+  }
+  planned.sort((a, b) => a.names.huggingFace < b.names.huggingFace ? -1 : 1);
+  const header = serializeHeader(
+    format.kind === "block" ? declarationOf(format) : { format: "pt" },
+    planned.map(({ names, to, bytes }) => ({ name: names.huggingFace, dtype: to.name, shape: names.shape, bytes })),
+  );
+  const files = new Map([["config.json", JSON.stringify(json, null, 2) + "\n"]]);
+  for (const [name, text] of vocabulary ? vocabularyFiles(vocabulary) : []) files.set(name, text);
+  return {
+    path,
+    headDim: config.headDim,
+    architecture,
+    tensors: planned,
+    format,
+    header,
+    bytes: planned.reduce((sum, { bytes }) => sum + bytes, header.length),
+    files,
+    missing: "missing" in words ? words.missing : undefined,
+  };
+}
+
+/** What the matrices become. */
+function formatOf(path: string, matrices: GgufTensor[], dtype: Dtype | undefined): FloatFormat | BlockFormat {
+  if (dtype !== undefined && dtype !== "same") return TARGETS[dtype];
+  const twin = matrices[0]?.type.twin ?? BF16;
+  const other = matrices.find(({ type }) => type.twin !== twin);
+  if (dtype === undefined) return other === undefined && twin.kind === "float" ? twin : BF16;
+  const odd = matrices.find(({ type }) => type.twin === undefined) ?? (twin.kind === "block" ? other : undefined) ??
+    matrices.find(({ type }) => type.twin!.kind !== twin.kind);
+  if (odd === undefined) return twin;
+  throw new CheckpointError(
+    { path, tensor: odd.name, field: "type" },
+    `${odd.type.name} beside ${
+      matrices[0].type.name
+    }: --dtype same is for matrices that are all Q8_0, all Q4_0, or all floats`,
+  );
+}
+
+/** A vector's values; all are finite, or the file is refused later, when it is read again to be written. */
+function decodeVector(path: string, { name, type, shape, offset, bytes }: GgufTensor, read: Read): Float32Array {
+  if (bytes > CHUNK_BYTES) throw new CheckpointError({ path, tensor: name, field: "shape" }, `[${shape}] for a vector`);
+  const raw = new Uint8Array(bytes);
+  read(offset, raw);
+  const values = new Float32Array(shape.reduce((a, b) => a * b, 1));
+  type.decode!(new DataView(raw.buffer), 0, values.length / type.blockWeights, values);
+  return values;
+}
+
+/** Vectors become what the matrices become where that keeps every value; norms of other models stay F32. */
+function vectorFormat(values: Float32Array, format: FloatFormat | BlockFormat): FloatFormat {
+  const to = format.kind === "float" ? format : BF16;
+  const kept = to === BF16
+    ? (x: number) => bf16ToF32(f32ToBf16(x)) === x
+    : to === F16
+    ? (x: number) => f16ToF32(f32ToF16(x)) === x
+    : () => true;
+  return values.every(kept) ? to : F32;
+}
+
+/** Options of {@link importGguf}. */
+export interface ImportOptions {
+  /** Replace files that are there. */
+  readonly force: boolean;
+  readonly signal?: AbortSignal;
+  /** Called with the bytes of the new file that are written. */
+  readonly progress?: (bytes: number) => void;
+}
+
+/**
+ * Writes the planned directory. Its files appear when all is written and synced; until then, and after an error, what was
+ * there is untouched.
+ *
+ * @returns the SHA-256 of model.safetensors in hexadecimal
+ * @throws {CheckpointError} a weight is not finite, or too large for the dtype, naming tensor, row and column
+ * @throws {UsageError} a file is there and `force` is not set
+ * @throws {SystemError} such as a full disk
+ */
+export async function importGguf(plan: ImportPlan, directory: string, options: ImportOptions): Promise<string> {
+  checkTarget(plan, directory, options.force);
+  const { file: source } = openRegular(plan.path);
+  const files = new NewFiles(directory);
+  try {
+    const { file, partial } = files.create(MODEL_FILE);
+    const digest = createHash("sha256");
+    const pause = pacer(options.signal);
+    let offset = 0;
+    const put = (bytes: Uint8Array) => {
+      writeAt(file, partial, offset, bytes);
+      digest.update(bytes);
+      offset += bytes.length;
+      options.progress?.(offset);
+    };
+    put(plan.header);
+    for (const tensor of plan.tensors) {
+      for (const bytes of chunksOf(plan, tensor, (offset, into) => readAt(source, plan.path, offset, into))) {
+        put(bytes);
+        await pause();
+      }
+    }
+    for (const [name, text] of plan.files) files.write(name, new TextEncoder().encode(text));
+    files.commit();
+    return digest.digest("hex");
+  } catch (error) {
+    files.abort();
+    throw error;
+  } finally {
+    source.close();
+  }
+}
+
+/** Refuses a directory with files that would be lost, or that would contradict the new ones. */
+function checkTarget(plan: ImportPlan, directory: string, force: boolean): void {
+  checkOutput(directory, undefined, force);
+  const names = [MODEL_FILE, ...plan.files.keys()];
+  for (const name of names) {
+    const path = join(directory, name);
+    if (sameFile(path, plan.path)) {
+      throw new UsageError(`${path} is the source itself (${plan.path}), which --out would destroy; choose another`);
+    }
+    if (!force && exists(path)) throw new UsageError(`${path} exists already; --force replaces it`);
+  }
+  const stale = TOKENIZER_FILES.find((name) => !names.includes(name) && exists(join(directory, name)));
+  if (stale !== undefined) {
+    throw new UsageError(
+      `${join(directory, stale)} is there, and the import writes no such file; remove it first or choose another --out`,
+    );
+  }
+}
+
+/** The bytes of a tensor in the new file, piece by piece. */
+function* chunksOf(plan: ImportPlan, tensor: Planned, read: Read): Generator<Uint8Array> {
+  const { names, source } = tensor;
+  // A vector is a column, but for a type whose blocks lie along it.
+  const [rows, columns] = source.shape.length === 1 && source.type.blockWeights === 1
+    ? [source.shape[0], 1]
+    : [source.shape.length === 1 ? 1 : source.shape[0], source.shape.at(-1)!];
+  const rowBytes = columns / source.type.blockWeights * source.type.blockBytes;
+  const most = names.interleaved ? plan.headDim : Math.max(1, Math.floor(CHUNK_BYTES / rowBytes));
+  for (let row = 0; row < rows; row += most) {
+    const count = Math.min(most, rows - row);
+    const bytes = new Uint8Array(count * rowBytes);
+    read(source.offset + row * rowBytes, bytes);
+    const out = converted(plan.path, tensor, bytes, row, columns);
+    if (!names.interleaved) {
+      yield out;
+      continue;
+    }
+    const head = new Uint8Array(out.length);
+    separateRows(out, out.length / count, head);
+    yield head;
+  }
+}
+
+function converted(
+  path: string,
+  { source, to }: Planned,
+  bytes: Uint8Array<ArrayBuffer>,
+  row: number,
+  columns: number,
+): Uint8Array {
+  const { type, name } = source;
+  const fail = (weight: number, problem: string): never => {
+    throw new CheckpointError(
+      { path, tensor: name },
+      `row ${row + Math.floor(weight / columns)} column ${weight % columns}: ${problem}`,
+    );
+  };
+  if (type.twin === to) {
+    if (to.kind === "block") {
+      for (let at = 0; at < bytes.length; at += to.blockBytes) {
+        if (!f16IsFinite(bytes[at] | bytes[at + 1] << 8)) {
+          fail(at / to.blockBytes * to.blockWeights, "the scale is not finite; the file is damaged");
+        }
+      }
+      if (to === Q4B32) toQ4B32(bytes);
+    }
+    return bytes;
+  }
+  const values = new Float32Array(bytes.length / type.blockBytes * type.blockWeights);
+  type.decode!(new DataView(bytes.buffer), 0, values.length / type.blockWeights, values);
+  const bad = values.findIndex((x) => !Number.isFinite(x));
+  if (bad >= 0) fail(bad, `the weight is ${values[bad]}; the file is damaged`);
+  if (to === F32) return new Uint8Array(values.buffer);
+  if (to === BF16) {
+    const out = new Uint16Array(values.length);
+    for (let n = 0; n < values.length; n++) out[n] = f32ToBf16(values[n]);
+    return overflowing(values, new Uint8Array(out.buffer), out.findIndex((bits) => (bits & 0x7fff) === 0x7f80));
+  }
+  const out = new Float16Array(values);
+  return overflowing(values, new Uint8Array(out.buffer), out.findIndex((x) => !Number.isFinite(x)));
+
+  function overflowing(values: Float32Array, bytes: Uint8Array, at: number): Uint8Array {
+    if (at >= 0) fail(at, `${values[at]} overflows ${to.name}; use --dtype f32`);
+    return bytes;
+  }
+}
