@@ -18,6 +18,7 @@ import { manCommand } from "./lib/cli/man.ts";
 import { matmulCommand } from "./lib/cli/matmul.ts";
 import { ClosedPipe, Interrupted, Output, writeLine } from "./lib/cli/output.ts";
 import { quantizeCommand } from "./lib/cli/quantize.ts";
+import { reportCommand } from "./lib/cli/report.ts";
 import { NotSound, verifyCommand } from "./lib/cli/verify.ts";
 import { CheckpointError, SystemError, UsageError } from "./lib/errors.ts";
 import { revision } from "rabbit/revision";
@@ -29,6 +30,7 @@ const COMMANDS: Command[] = [
   inspectCommand,
   compareCommand,
   adviseCommand,
+  reportCommand,
   inferCommand,
   exportCommand,
   importCommand,

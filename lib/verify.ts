@@ -38,6 +38,8 @@ export interface TensorReport {
   readonly problem?: string;
   /** sqrt(sum (w - v)^2 / sum w^2) over the tensor's weights w and stored values v; only for quantized tensors. */
   readonly rms?: number;
+  /** sum w^2; with it the errors of tensors can be combined: rms^2 * squares is the sum of (w - v)^2. */
+  readonly squares?: number;
 }
 
 /** What {@link verifyAgainst} found. */
@@ -154,7 +156,7 @@ export async function verifyAgainst(
   }
   const total = { errors: 0, squares: 0 };
   for (const [name, { errors, squares }] of sums) {
-    reports.get(name)!.rms = relative(errors, squares);
+    Object.assign(reports.get(name)!, { rms: relative(errors, squares), squares });
     total.errors += errors;
     total.squares += squares;
   }

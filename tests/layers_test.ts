@@ -8,6 +8,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
   [/^lib\/kernels\//],
   [/^lib\/decoder\//, /^lib\/chunks\.ts$/, /^lib\/chunk_worker\.ts$/, /^lib\/pace\.ts$/],
   [/^lib\/(quantize|verify|gen|gate|compare|sample|text|advise|encoded|export|import)\.ts$/],
+  [/^lib\/report\//],
   [/^lib\/cli\//],
   [/^main\.ts$/, /^lib\/mod\.ts$/],
 ];

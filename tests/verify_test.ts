@@ -80,7 +80,9 @@ function report(result: Against, name: string): TensorReport {
 /** The reports without the error, and without fields that are undefined. */
 function differences(result: Against): Record<string, unknown>[] {
   return result.tensors.filter(({ equal }) => !equal).map((tensor) => {
-    const fields = Object.entries(tensor).filter(([key, value]) => value !== undefined && key !== "rms");
+    const fields = Object.entries(tensor).filter(([key, value]) => {
+      return value !== undefined && key !== "rms" && key !== "squares";
+    });
     return Object.fromEntries(fields);
   });
 }
@@ -297,6 +299,7 @@ Deno.test("verifyAgainst: the error over all tensors weighs them by their square
     const one = Math.sqrt(0.0625 / 49.0625);
     for (const name of ["a", "b"]) assertAlmostEquals(report(result, name).rms!, one, 1e-15);
     assertEquals(report(result, "c").rms, 0);
+    assertEquals(result.tensors.map(({ squares }) => squares), [2 * 49.0625, 4 * 49.0625, 0]);
     assertAlmostEquals(result.rms, Math.sqrt((2 * 0.0625 + 0.25) / (2 * 49.0625 + 196.25)), 1e-15);
   }));
 

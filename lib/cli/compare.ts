@@ -89,8 +89,12 @@ export const compareCommand: Command = {
   },
 };
 
-/** The second model runs with the first one's configuration; its own, where it has one, must say the same. */
-function openQuantized(path: string, float: Model, configPath: string | undefined): Model {
+/**
+ * The second model runs with the first one's configuration; its own, where it has one, must say the same.
+ *
+ * @throws {UsageError} naming the field in which they differ
+ */
+export function openQuantized(path: string, float: Model, configPath: string | undefined): Model {
   if (configPath !== undefined) return openModel(path, configPath);
   const checkpoint = openCheckpoint(path);
   const own = join(checkpoint.directory, "config.json");

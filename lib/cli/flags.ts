@@ -31,6 +31,8 @@ export interface Positional {
   readonly path?: boolean;
   readonly help: string;
   readonly optional?: boolean;
+  /** The last one of a command may stand for one argument or more. */
+  readonly many?: boolean;
 }
 
 /** A subcommand: all that the parser, the help and main.ts know of it. */
@@ -189,7 +191,7 @@ function check(command: Command, positionals: readonly string[], values: Readonl
   }
   const needed = command.positionals.filter(({ optional }) => !optional);
   if (positionals.length < needed.length) throw new UsageError(`${needed[positionals.length].name} is missing${hint}`);
-  if (positionals.length > command.positionals.length) {
+  if (positionals.length > command.positionals.length && !command.positionals.at(-1)?.many) {
     throw new UsageError(`unexpected argument "${positionals[command.positionals.length]}"${hint}`);
   }
   command.positionals.forEach(({ name }, n) => checkChoice(`argument ${n + 1}`, name, positionals[n]));
@@ -230,7 +232,7 @@ export function spell({ name, value }: Flag): string {
 export function usageOf({ flags, positionals }: Command): string[] {
   return [
     ...flags.map((flag) => flag.required ? spell(flag) : `[${spell(flag)}]`),
-    ...positionals.map(({ name, optional }) => optional ? `[${name}]` : name),
+    ...positionals.map(({ name, optional, many }) => optional ? `[${name}]` : many ? `${name}...` : name),
     "[--json]",
   ];
 }

@@ -1,0 +1,179 @@
+import { basename } from "@std/path/basename";
+import { dirname } from "@std/path/dirname";
+import type { Decoder, Trace } from "../compare.ts";
+import { loadTokenizer } from "../decoder/tokenizer.ts";
+import { CheckpointError, UsageError } from "../errors.ts";
+import { type Checkpoint, exists, nameOf, NewFiles, sameFile } from "../format/checkpoint.ts";
+import { Pool } from "../kernels/pool.ts";
+import { planQuantize } from "../quantize.ts";
+import { decodeFloat, decodeQuantized, figures, type Measured, type Report, type Step } from "../report/figures.ts";
+import { type Against, verifyAgainst } from "../verify.ts";
+import config from "../../deno.json" with { type: "json" };
+import { openQuantized } from "./compare.ts";
+import { type Arguments, type Command, THREADS } from "./flags.ts";
+import { loadModel, type Model, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
+import { Fixed, interruptible, type Output, progressBar } from "./output.ts";
+
+/** `rabbit report` */
+export const reportCommand: Command = {
+  name: "report",
+  summary: "write one HTML page that shows what quantizing costs: sizes, answers, logits, the error of each tensor",
+  positionals: [
+    { name: "FLOAT", help: "the float checkpoint, file or directory" },
+    { name: "QUANT", many: true, help: "one quantized checkpoint of it or several" },
+  ],
+  flags: [
+    { name: "out", value: "FILE", required: true, help: "the page, a file that ends in .html" },
+    ...PROMPT_FLAGS,
+    { name: "steps", value: "N", help: "tokens to decode (default 8)" },
+    THREADS,
+    { name: "force", help: "replace FILE" },
+  ],
+  example: "rabbit report SmolLM2-135M SmolLM2-135M-q8 SmolLM2-135M-q4 --out report.html",
+  async run(args, out) {
+    const [floatPath, ...quantPaths] = args.positionals;
+    const steps = args.integer("steps", 1, Number.MAX_SAFE_INTEGER) ?? 8;
+    const threads = args.threads();
+    const file = args.text("out");
+    const float = openModel(floatPath);
+    const quants = quantPaths.map((path) => openQuantized(path, float, undefined));
+    for (const { checkpoint } of quants) checkQuantized(checkpoint, float.checkpoint);
+    const prompt = await promptOf(args, float);
+    checkPage(args, [float, ...quants]);
+
+    const { trace, measured } = await decode(float, quants, prompt, steps, threads);
+    const verified: Against[] = [];
+    for (const { checkpoint } of quants) {
+      const bar = await progressBar("report: verify", bytesOf(checkpoint));
+      verified.push(
+        await verifyAgainst(checkpoint, float.checkpoint, { threads, progress: bar.update }).finally(() => bar.stop()),
+      );
+    }
+    const tokenizer = await loadTokenizer(float.checkpoint.directory, "decode");
+    const report = figures({
+      program: `rabbit ${config.version}`,
+      float: { ...float, trace },
+      quants: quants.map(({ checkpoint }, n) => ({ checkpoint, measured: measured[n], against: verified[n] })),
+      piece: tokenizer && ((id) => tokenizer.decode([id])),
+    });
+    const { page } = await import("../report/page.ts");
+    const bytes = new TextEncoder().encode(page(report));
+    // A signal waits until the page has its name.
+    await interruptible(() => Promise.resolve(writePage(file, bytes)));
+    print(report, file, bytes.length, out);
+    return 0;
+  },
+};
+
+/** Refuses, before anything is computed, what verifyAgainst would refuse after it. */
+function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
+  if (quant.width === undefined) {
+    throw new CheckpointError(
+      { path: nameOf(quant), field: "__metadata__" },
+      "declares no width, so it is not a quantized checkpoint; the first argument is the float one, the others are quantized",
+    );
+  }
+  planQuantize(float, quant.width);
+}
+
+/** Refuses a page that can't be written, and one that would replace a file that nobody asked to replace. */
+function checkPage(args: Arguments, models: readonly Model[]): void {
+  const file = args.text("out");
+  if (!file.endsWith(".html")) throw args.invalid("out", "a file that ends in .html");
+  for (const { path } of models.flatMap(({ checkpoint }) => checkpoint.files)) {
+    if (sameFile(file, path)) throw new UsageError(`--out ${file} is the checkpoint ${path}, which it would destroy`);
+  }
+  if (exists(file)) {
+    if (!Deno.statSync(file).isFile) throw new UsageError(`--out ${file} is not a regular file; choose another name`);
+    if (!args.switches.has("force")) throw new UsageError(`${file} exists already; --force replaces it`);
+  }
+  const probe = new NewFiles(dirname(file));
+  try {
+    probe.create(basename(file));
+  } finally {
+    probe.abort();
+  }
+}
+
+function writePage(file: string, bytes: Uint8Array): void {
+  const files = new NewFiles(dirname(file));
+  try {
+    files.write(basename(file), bytes);
+    files.commit();
+  } catch (error) {
+    files.abort();
+    throw error;
+  }
+}
+
+/** One model's weights at a time: the float model's logits are all that is kept of it. */
+async function decode(
+  float: Model,
+  quants: readonly Model[],
+  prompt: readonly number[],
+  steps: number,
+  threads: number,
+): Promise<{ trace: Trace; measured: Measured[] }> {
+  const pool = new Pool({ threads });
+  const run = async <T>(model: Model, work: (decoder: Decoder, step: Step) => T): Promise<T> => {
+    await pool.reset();
+    const bytes = bytesOf(model.checkpoint);
+    // A token takes one pass over the weights.
+    const bar = await progressBar("report: decode", bytes * (steps + 1));
+    let done = 0;
+    try {
+      return work(loadModel(pool, model, prompt.length + steps), () => bar.update(done += bytes));
+    } finally {
+      bar.stop();
+    }
+  };
+  try {
+    const trace = await run(float, (decoder, step) => decodeFloat(decoder, prompt, steps, step));
+    const measured: Measured[] = [];
+    for (const model of quants) {
+      measured.push(await run(model, (decoder, step) => decodeQuantized(decoder, trace, step)));
+    }
+    return { trace, measured };
+  } finally {
+    pool.close();
+  }
+}
+
+function bytesOf({ files }: Checkpoint): number {
+  return files.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
+function print({ model, answer, quants }: Report, file: string, bytes: number, out: Output): void {
+  out.group("model", {
+    path: model.path,
+    architecture: model.architecture,
+    parameters: model.parameters,
+    layers: model.layers,
+    bytes: model.bytes,
+    bits_per_weight: new Fixed(model.bits_per_weight, 2),
+  });
+  out.list("tokens_float", answer.ids);
+  for (const quant of quants) {
+    out.item("quants", {
+      path: quant.path,
+      format: quant.format,
+      bytes: quant.bytes,
+      ratio: new Fixed(quant.ratio, 3),
+      bits_per_weight: new Fixed(quant.bits_per_weight, 2),
+      steps: quant.steps,
+      match: quant.match,
+      kept: quant.kept,
+      agree: quant.agree,
+      logits_max: new Fixed(quant.logits_max, 6),
+      logits_mean: new Fixed(quant.logits_mean, 9),
+      values: quant.values,
+      prefill_max: new Fixed(quant.prefill_max, 6),
+      prefill_mean: new Fixed(quant.prefill_mean, 9),
+      rms: new Fixed(quant.rms, 6),
+      equal: quant.equal,
+      different: quant.different,
+      tokens: quant.answer.ids,
+    });
+  }
+  out.group("page", { file, bytes });
+}

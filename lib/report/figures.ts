@@ -1,0 +1,362 @@
+/**
+ * The figures of a report: what one page says of a float checkpoint and its quantized ones. The page shows these
+ * figures and no others, and holds them as JSON; so every value here is one that JSON has.
+ *
+ * @module
+ */
+
+import { compareWith, type Comparison, type Decoder, greedy, type Trace, trace } from "../compare.ts";
+import type { Config } from "../decoder/config.ts";
+import { type Checkpoint, nameOf } from "../format/checkpoint.ts";
+import type { Against } from "../verify.ts";
+
+/** Everything that a page shows. */
+export interface Report {
+  /** The program and its version. */
+  readonly program: string;
+  readonly model: ModelFigures;
+  readonly prompt: Tokens;
+  /** The greedy answer of the float model. */
+  readonly answer: Answer;
+  readonly quants: readonly QuantFigures[];
+  /** In the order of the float checkpoint, then those that only a quantized one has. */
+  readonly tensors: readonly TensorFigures[];
+}
+
+/** Ids, and the text of each where the checkpoint has a tokenizer. */
+export interface Tokens {
+  readonly ids: readonly number[];
+  readonly pieces?: readonly string[];
+}
+
+/** A greedy answer. */
+export interface Answer extends Tokens {
+  /** For each token its logit minus that of the second largest: what it would take to change the choice. */
+  readonly margins: readonly number[];
+}
+
+/** The float checkpoint. */
+export interface ModelFigures {
+  readonly name: string;
+  readonly path: string;
+  readonly architecture: string;
+  /** Elements of all tensors. */
+  readonly parameters: number;
+  readonly layers: number;
+  readonly hidden: number;
+  readonly intermediate: number;
+  readonly heads: number;
+  readonly kv_heads: number;
+  readonly vocabulary: number;
+  /** The dtypes of its matrices. */
+  readonly dtypes: readonly string[];
+  /** Of the files. */
+  readonly bytes: number;
+  /** 8 * bytes / parameters */
+  readonly bits_per_weight: number;
+}
+
+/** A quantized checkpoint against the float one. */
+export interface QuantFigures {
+  readonly name: string;
+  readonly path: string;
+  readonly format: string;
+  readonly bytes: number;
+  /** bytes / those of the float checkpoint */
+  readonly ratio: number;
+  readonly bits_per_weight: number;
+  /** Tokens that were decoded. */
+  readonly steps: number;
+  /** Whether the two greedy answers are the same. */
+  readonly match: boolean;
+  /** Tokens before the first that differs. */
+  readonly kept: number;
+  /** Tokens of the float model's answer that this model chooses too, after the float model's tokens before it. */
+  readonly agree: number;
+  /** |difference| of all logits after each token of the float model's answer. */
+  readonly logits_max: number;
+  readonly logits_mean: number;
+  /** Logits that were compared. */
+  readonly values: number;
+  /** The same after the prompt. */
+  readonly prefill_max: number;
+  readonly prefill_mean: number;
+  /** sqrt(sum (w - v)^2 / sum w^2) over all quantized weights w and what is stored of them, v. */
+  readonly rms: number;
+  /** Tensors that are, and that are not, what quantizing the float checkpoint gives. */
+  readonly equal: number;
+  readonly different: number;
+  readonly answer: Answer;
+  /** The differences that logits_max and logits_mean are taken of, with their signs. */
+  readonly histogram: Bins;
+  /** rms over the matrices of each layer. */
+  readonly layers: readonly number[];
+}
+
+/** A tensor of the float checkpoint, and what became of it. */
+export interface TensorFigures {
+  readonly name: string;
+  /** Of the matrices of a layer, its number and what it is: q, k, v, o, gate, up or down. */
+  readonly layer?: number;
+  readonly part?: string;
+  readonly shape: readonly number[];
+  /** Absent where only a quantized checkpoint has the tensor. */
+  readonly dtype?: string;
+  readonly bytes?: number;
+  /** For each quantized checkpoint; null where it lacks the tensor. */
+  readonly quants: readonly (StoredFigures | null)[];
+}
+
+/** A tensor of a quantized checkpoint. */
+export interface StoredFigures {
+  readonly dtype: string;
+  readonly bytes: number;
+  /** Whether it is what quantizing the float checkpoint gives, and if it can't be compared, why. */
+  readonly equal: boolean;
+  readonly problem?: string;
+  /** The relative RMS error; of quantized tensors only. */
+  readonly rms?: number;
+}
+
+/** The matrices of a layer, in the order of a forward pass. */
+export const PARTS: readonly string[] = ["q", "k", "v", "o", "gate", "up", "down"];
+
+/** Counts of values in bins of one width: bin n has those from (first + n) * width up to the next bin. */
+export interface Bins {
+  readonly width: number;
+  readonly first: number;
+  readonly counts: readonly number[];
+}
+
+/** Bins on each side of zero. */
+const SIDE = 128;
+
+/** The width of the first bins: far below what binary32 logits differ by when a weight does. */
+const FINEST = 2 ** -24;
+
+/** A histogram that widens its bins, by doubling, as larger values come: two of them have widths that fit. */
+export class Histogram {
+  #width = FINEST;
+  #counts: number[] = new Array(2 * SIDE).fill(0);
+
+  /** Adds a finite value. */
+  add(value: number): void {
+    let bin = Math.floor(value / this.#width);
+    while (bin < -SIDE || bin >= SIDE) {
+      this.#double();
+      bin = Math.floor(value / this.#width);
+    }
+    this.#counts[bin + SIDE]++;
+  }
+
+  /** The bins from the first to the last that is not empty, at least as wide as `width`, which is a power of two. */
+  bins(width = 0): Bins {
+    while (this.#width < width) this.#double();
+    const first = this.#counts.findIndex((count) => count > 0);
+    if (first < 0) return { width: this.#width, first: 0, counts: [] };
+    const last = this.#counts.findLastIndex((count) => count > 0);
+    return { width: this.#width, first: first - SIDE, counts: this.#counts.slice(first, last + 1) };
+  }
+
+  #double(): void {
+    this.#width *= 2;
+    this.#counts = this.#counts.map((_, bin) => {
+      const low = 2 * (bin - SIDE) + SIDE;
+      return (this.#counts[low] ?? 0) + (this.#counts[low + 1] ?? 0);
+    });
+  }
+}
+
+/** The greedy choice after some tokens, and how clear it is. */
+interface Choice {
+  readonly token: number;
+  readonly margin: number;
+}
+
+function choose(logits: Float32Array): Choice {
+  const token = greedy(logits);
+  let second = -Infinity;
+  for (let n = 0; n < logits.length; n++) if (n !== token && logits[n] > second) second = logits[n];
+  return { token, margin: logits.length === 1 ? 0 : logits[token] - second };
+}
+
+/** A decoder that shows the logits after what is fed: `visit` gets the number of tokens that were fed, and the logits. */
+class Watched implements Decoder {
+  #position = 0;
+
+  constructor(readonly model: Decoder, readonly visit: (position: number, logits: Float32Array) => void) {}
+
+  feed(ids: readonly number[]): Float32Array {
+    const logits = this.model.feed(ids);
+    this.visit(this.#position += ids.length, logits);
+    return logits;
+  }
+
+  rewind(position: number): void {
+    this.model.rewind(this.#position = position);
+  }
+}
+
+/** Called after each token that is fed. */
+export type Step = () => void;
+
+/** Decodes `steps` tokens with the float model. */
+export function decodeFloat(model: Decoder, prompt: readonly number[], steps: number, step?: Step): Trace {
+  return trace(new Watched(model, () => step?.()), prompt, steps);
+}
+
+/** What decoding with a quantized model gave. */
+export interface Measured {
+  readonly comparison: Comparison;
+  readonly margins: readonly number[];
+  readonly agree: number;
+  readonly histogram: Histogram;
+}
+
+/** Compares a quantized model with what the float model did. */
+export function decodeQuantized(model: Decoder, float: Trace, step?: Step): Measured {
+  const histogram = new Histogram();
+  const followed: Choice[] = [];
+  const own: Choice[] = [];
+  const watched = new Watched(model, (position, logits) => {
+    const n = position - float.prompt.length;
+    own[n] = choose(logits);
+    // compareWith feeds the float model's tokens first; what it feeds again is the model's own answer.
+    if (followed[n] === undefined) {
+      followed[n] = own[n];
+      if (n > 0) logits.forEach((logit, at) => histogram.add(logit - float.logits[n - 1][at]));
+    }
+    step?.();
+  });
+  const comparison = compareWith(watched, float);
+  return {
+    comparison,
+    margins: comparison.tokens.map((_, n) => own[n].margin),
+    agree: float.tokens.filter((token, n) => followed[n].token === token).length,
+    histogram,
+  };
+}
+
+/** What {@link figures} puts together. */
+export interface Findings {
+  readonly program: string;
+  readonly float: { readonly checkpoint: Checkpoint; readonly config: Config; readonly trace: Trace };
+  readonly quants: readonly {
+    readonly checkpoint: Checkpoint;
+    readonly measured: Measured;
+    readonly against: Against;
+  }[];
+  /** The text of one token, where there is a tokenizer. */
+  readonly piece?: (id: number) => string;
+}
+
+/** The figures of a report. */
+export function figures({ program, float, quants, piece }: Findings): Report {
+  const { checkpoint, config, trace } = float;
+  const parameters = checkpoint.tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+  const tokens = (ids: readonly number[]): Tokens => piece ? { ids, pieces: ids.map(piece) } : { ids };
+  const { bytes, bits_per_weight } = size(checkpoint, parameters);
+  const width = Math.max(0, ...quants.map(({ measured }) => measured.histogram.bins().width));
+  return {
+    program,
+    model: {
+      name: labelOf(checkpoint),
+      path: nameOf(checkpoint),
+      architecture: config.architecture,
+      parameters,
+      layers: config.layers,
+      hidden: config.hidden,
+      intermediate: config.intermediate,
+      heads: config.heads,
+      kv_heads: config.kvHeads,
+      vocabulary: config.vocabulary,
+      dtypes: [...new Set(checkpoint.tensors.filter(({ shape }) => shape.length === 2).map(({ dtype }) => dtype))],
+      bytes,
+      bits_per_weight,
+    },
+    prompt: tokens(trace.prompt),
+    answer: {
+      ...tokens(trace.tokens),
+      margins: trace.tokens.map((_, n) => choose(n === 0 ? trace.prefill : trace.logits[n - 1]).margin),
+    },
+    quants: quants.map(({ checkpoint, measured, against }): QuantFigures => {
+      const { comparison, margins, agree, histogram } = measured;
+      const differs = comparison.tokens.findIndex((token, n) => token !== trace.tokens[n]);
+      const own = size(checkpoint, parameters);
+      const equal = against.tensors.filter(({ equal }) => equal).length;
+      return {
+        name: labelOf(checkpoint),
+        path: nameOf(checkpoint),
+        format: checkpoint.width!.name,
+        bytes: own.bytes,
+        ratio: own.bytes / bytes,
+        bits_per_weight: own.bits_per_weight,
+        steps: trace.tokens.length,
+        match: comparison.match,
+        kept: differs < 0 ? trace.tokens.length : differs,
+        agree,
+        logits_max: comparison.steps.max,
+        logits_mean: comparison.steps.mean,
+        values: comparison.steps.values,
+        prefill_max: comparison.prefill.max,
+        prefill_mean: comparison.prefill.mean,
+        rms: against.rms,
+        equal,
+        different: against.tensors.length - equal,
+        answer: { ...tokens(comparison.tokens), margins },
+        histogram: histogram.bins(width),
+        layers: layerErrors(against, config.layers),
+      };
+    }),
+    tensors: tensorFigures(checkpoint, quants, config.layers),
+  };
+}
+
+function size({ files }: Checkpoint, parameters: number): { bytes: number; bits_per_weight: number } {
+  const bytes = files.reduce((sum, { bytes }) => sum + bytes, 0);
+  return { bytes, bits_per_weight: parameters === 0 ? 0 : 8 * bytes / parameters };
+}
+
+/** What a user calls a checkpoint: its directory, or the file where that has a name of its own. */
+function labelOf(checkpoint: Checkpoint): string {
+  const words = nameOf(checkpoint).split("/").filter((word) => word !== "" && word !== ".");
+  if (words.length > 1 && words.at(-1) === "model.safetensors") words.pop();
+  return words.at(-1) ?? checkpoint.path;
+}
+
+/** The layer and the part that a matrix's name tells, as Llama's family names them. */
+function placeOf(name: string, layers: number): { layer?: number; part?: string } {
+  const [, layer, part] = /^model\.layers\.(\d{1,9})\.(?:self_attn|mlp)\.([a-z]+)_proj\.weight$/.exec(name) ?? [];
+  return Number(layer) < layers && PARTS.includes(part) ? { layer: Number(layer), part } : {};
+}
+
+function layerErrors({ tensors }: Against, layers: number): number[] {
+  const sums = Array.from({ length: layers }, () => ({ errors: 0, squares: 0 }));
+  for (const { name, rms, squares } of tensors) {
+    const { layer } = placeOf(name, layers);
+    if (layer === undefined || rms === undefined) continue;
+    sums[layer].errors += rms ** 2 * squares!;
+    sums[layer].squares += squares!;
+  }
+  return sums.map(({ errors, squares }) => squares === 0 ? 0 : Math.sqrt(errors / squares));
+}
+
+function tensorFigures(float: Checkpoint, quants: Findings["quants"], layers: number): TensorFigures[] {
+  const maps = quants.map(({ checkpoint, against }) => ({
+    stored: new Map(checkpoint.tensors.map((tensor) => [tensor.name, tensor])),
+    reports: new Map(against.tensors.map((report) => [report.name, report])),
+  }));
+  const sources = new Map(float.tensors.map((tensor) => [tensor.name, tensor]));
+  const names = new Set([...sources.keys(), ...maps.flatMap(({ stored }) => [...stored.keys()])]);
+  return [...names].map((name): TensorFigures => {
+    const source = sources.get(name);
+    const stored = maps.map(({ stored, reports }): StoredFigures | null => {
+      const tensor = stored.get(name);
+      if (tensor === undefined) return null;
+      const { equal, problem, rms } = reports.get(name)!;
+      return { dtype: tensor.dtype, bytes: tensor.bytes, equal, problem, rms };
+    });
+    const { shape } = source ?? maps.map(({ stored }) => stored.get(name)).find((tensor) => tensor !== undefined)!;
+    return { name, ...placeOf(name, layers), shape, dtype: source?.dtype, bytes: source?.bytes, quants: stored };
+  });
+}
