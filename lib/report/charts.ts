@@ -6,191 +6,171 @@
  */
 
 import { type Bins, PARTS, type QuantFigures, type Report } from "./figures.ts";
-import { type Html, html } from "./html.ts";
+import { type Html, markup, type Part } from "./html.ts";
 import { coordinate as at, grouped, niceCeiling, percent } from "./numbers.ts";
 import { STEPS } from "./style.ts";
 
 /** Units of a chart from left to right; about as many pixels on a phone. */
 const WIDTH = 364;
 
-/** The geometry of the map: a column of labels, one of cells a part, and bars. */
-const MAP = { label: 30, cell: 34, row: 17, top: 40, bars: 278, end: WIDTH - 6 };
+/** The map: a column of labels, one of cells for each part, bars, and their values. */
+const MAP = { label: 30, cell: 34, row: 17, top: 40, bars: 277, barsEnd: 325, end: 360 };
+
+/** A tensor of the map. */
+interface Mark {
+  readonly tensor: number;
+  readonly name: string;
+  readonly layer?: number;
+  readonly part?: string;
+  readonly rms: number;
+}
 
 /**
  * The error of every quantized tensor: a row a layer, a column a part, and a bar for the whole layer. Matrices that
- * belong to no layer have a row each, above.
+ * belong to no layer have a row each, above, and are not on the scale of colours.
  */
 export function errorMap(report: Report, index: number): Html {
   const quant = report.quants[index];
-  const marks = report.tensors.flatMap(({ name, layer, part }, tensor) => {
-    const rms = report.tensors[tensor].quants[index]?.rms;
+  const marks = report.tensors.flatMap(({ name, layer, part, quants }, tensor): Mark[] => {
+    const rms = quants[index]?.rms;
     return rms === undefined ? [] : [{ tensor, name, layer, part, rms }];
   });
-  const errors = marks.map(({ rms }) => rms);
-  const [low, high] = [Math.min(...errors), Math.max(...errors)];
+  const outside = marks.filter(({ layer }) => layer === undefined);
+  const inside = marks.filter(({ layer }) => layer !== undefined);
+  const low = inside.reduce((low, { rms }) => Math.min(low, rms), Infinity);
+  const high = inside.reduce((high, { rms }) => Math.max(high, rms), 0);
   const step = (rms: number) =>
     high > low ? Math.min(STEPS - 1, Math.floor((rms - low) / (high - low) * STEPS)) : STEPS >> 1;
-  const outside = marks.filter(({ layer }) => layer === undefined);
   const body = MAP.top + outside.length * MAP.row + (outside.length > 0 ? 6 : 0);
   const bottom = body + quant.layers.length * MAP.row;
-  const height = bottom + 44;
-  // The bars of tensors outside the layers are on the same axis.
-  const top = niceCeiling(Math.max(...quant.layers, ...outside.map(({ rms }) => rms), 1e-6));
-  const bar = (y: number, rms: number, label: string) =>
-    html`
-      <rect class="bar" x="${MAP.bars}" y="${at(y + 3)}" width="${at(
-        (MAP.end - MAP.bars) * rms / top,
-      )}" height="${MAP.row - 6}">
-        <title>${label}: ${percent(rms)} %</title>
-      </rect>
-    `;
-  const cell = (
-    { tensor, name, rms }: typeof marks[number],
-    x: number,
-    y: number,
-    width: number,
-    texts: (step: number) => Html,
-  ) =>
-    html`
-      <g
-        data-tensor="${tensor}"><rect class="h${step(rms)}" x="${x}" y="${y}" width="${width - 1}" height="${MAP.row -
-          1}"><title>${name}: ${percent(rms)} %</title></rect>${texts(step(rms))}</g>
-    `;
-  const wide = PARTS.length * MAP.cell;
-  return chart(
-    height,
-    `Relative RMS error of each tensor of ${quant.name}`,
-    `One row for each of ${quant.layers.length} layers, one column for each kind of matrix, and a bar for the whole ` +
-      `layer. The errors are from ${percent(low)} to ${percent(high)} per cent; the table of tensors lists them.`,
-    html`
-      <text class="axis" x="${MAP.label - 5}" y="34" text-anchor="end">layer</text>
-      ${PARTS.map((part, n) =>
-        html`<text class="axis" x="${at(MAP.label + (n + 0.5) * MAP.cell)}" y="34" text-anchor="middle">${part}</text>`
-      )}
-      <text class="axis" x="${MAP.label}" y="12">error of each matrix, %</text>
-      <text class="axis" x="${MAP.bars}" y="12">whole layer, %</text>
-      <text class="axis" x="${MAP.bars}" y="34" text-anchor="middle">0</text>
-      <text class="axis" x="${MAP.end + 4}" y="34" text-anchor="end">${tick(top * 100)}</text>
-      ${outside.map((mark, n) => {
-        const y = MAP.top + n * MAP.row;
-        return [
-          cell(mark, MAP.label, y, wide, (step) =>
-            html`
-              <text class="t${step}" x="${MAP.label + 5}" y="${y + 12}">${short(mark.name)}</text>
-              <text class="t${step}" x="${MAP.label + wide - 6}" y="${y + 12}" text-anchor="end">${percent(
-                mark.rms,
-              )}</text>
-            `),
-          bar(y, mark.rms, mark.name),
-        ];
-      })}
-      ${marks.filter(({ layer }) => layer !== undefined).map((mark) => {
-        const x = MAP.label + PARTS.indexOf(mark.part!) * MAP.cell;
-        const y = body + mark.layer! * MAP.row;
-        return cell(
-          mark,
-          x,
-          y,
-          MAP.cell,
-          (step) =>
-            html`<text class="t${step}" x="${at(x + MAP.cell / 2 - 0.5)}" y="${y + 12}" text-anchor="middle">${
-              percent(mark.rms)
-            }</text>`,
-        );
-      })}
-      ${quant.layers.map((rms, layer) => {
-        const y = body + layer * MAP.row;
-        return html`<text class="axis" x="${MAP.label - 5}" y="${y + 12}" text-anchor="end">${layer}</text>${
-          bar(y, rms, `layer ${layer}`)
-        }`;
-      })}
-      <path class="line" d="M${MAP.bars} ${MAP.top}V${bottom}" /><path class="grid"
-        d="M${MAP.end} ${MAP.top}V${bottom}" />
-      ${legend(low, high, bottom + 12)}
-    `,
-  );
+  const most = niceCeiling(Math.max(1e-6, ...quant.layers, ...outside.map(({ rms }) => rms)));
+  const bar = (y: number, rms: number, value: Part) => [
+    rect("bar", MAP.bars, y + 3, (MAP.barsEnd - MAP.bars) * rms / most, MAP.row - 6),
+    text("value", MAP.end, y + 12, value, "end"),
+  ];
+
+  const heading = [
+    text("axis", MAP.label, 12, "each matrix, %"),
+    text("axis", MAP.bars, 12, "whole layer, %"),
+    text("axis", MAP.label - 5, 34, "layer", "end"),
+    PARTS.map((part, n) => text("axis", MAP.label + (n + 0.5) * MAP.cell, 34, part, "middle")),
+    text("axis", MAP.bars, 34, "0", "middle"),
+    text("axis", MAP.barsEnd, 34, tick(most * 100), "middle"),
+  ];
+  const above = outside.map(({ tensor, name, rms }, n) => {
+    const y = MAP.top + n * MAP.row;
+    return markup`<g data-tensor="${tensor}"><title>${name}: ${percent(rms)} %</title>${
+      text("value", MAP.label, y + 12, short(name))
+    }${bar(y, rms, percent(rms))}</g>`;
+  });
+  const cells = inside.map(({ tensor, name, layer, part, rms }) => {
+    const x = MAP.label + PARTS.indexOf(part!) * MAP.cell;
+    const y = body + layer! * MAP.row;
+    const n = step(rms);
+    return markup`<g data-tensor="${tensor}"><title>${name}: ${percent(rms)} %</title>${
+      rect(`h${n}`, x, y, MAP.cell - 1, MAP.row - 1)
+    }${text(`t${n}`, x + MAP.cell / 2 - 0.5, y + 12, percent(rms), "middle")}</g>\n`;
+  });
+  const layers = quant.layers.map((rms, layer) => {
+    const y = body + layer * MAP.row;
+    const value = markup`<tspan data-figure="quants.${index}.layers.${layer}" data-scale="100">${percent(rms)}</tspan>`;
+    return [text("axis", MAP.label - 5, y + 12, layer, "end"), bar(y, rms, value), "\n"];
+  });
+  const title =
+    `Relative RMS error of each matrix of ${quant.name}: a row for each of ${quant.layers.length} layers, ` +
+    `a column for each kind of matrix, from ${percent(low)} to ${percent(high)} per cent, and a bar for each whole ` +
+    "layer. The table of all tensors lists the same errors.";
+  return chart(bottom + 44, title, [
+    heading,
+    above,
+    cells,
+    layers,
+    path("line", `M${MAP.bars} ${MAP.top}V${bottom}`),
+    path("grid", `M${MAP.barsEnd} ${MAP.top}V${bottom}`),
+    legend(low, high, bottom + 12),
+  ]);
 }
 
-function legend(low: number, high: number, y: number): Html {
-  const width = 20;
-  const label = (x: number, anchor: string, text: string) =>
-    html`<text class="axis" x="${x}" y="${y + 26}" text-anchor="${anchor}">${text}</text>`;
-  return html`
-    ${Array.from(
-      { length: STEPS },
-      (_, n) =>
-        html`
-          <rect class="h${n}" x="${MAP.label + n * width}" y="${y}" width="${width}" height="10" />
-        `,
-    )}<rect class="frame" x="${MAP.label}" y="${y}" width="${STEPS * width}" height="10" />${label(
-      MAP.label,
-      "start",
-      `${percent(low)} %`,
-    )}${label(MAP.label + STEPS * width, "end", `${percent(high)} %`)}
-  `;
+function legend(low: number, high: number, y: number): Part {
+  const width = 21;
+  const end = MAP.label + STEPS * width;
+  return [
+    Array.from({ length: STEPS }, (_, n) => rect(`h${n}`, MAP.label + n * width, y, width, 10)),
+    rect("frame", MAP.label, y, STEPS * width, 10),
+    text("axis", MAP.label, y + 24, `${percent(low)} %`),
+    text("axis", end, y + 24, `${percent(high)} %`, "end"),
+  ];
 }
 
-/** The plot of a histogram: its sides in the chart. */
-const PLOT = { left: 40, right: WIDTH - 12, top: 22, bottom: 170, height: 208 };
+/** A histogram: the sides of its plot in the chart. */
+const PLOT = { left: 34, right: WIDTH - 14, top: 24, bottom: 172, height: 208 };
 
-/**
- * How many logits differ by how much, on a logarithmic scale of counts.
- *
- * @param reach the axis goes from -reach to reach
- */
-export function differenceHistogram({ name, histogram, values }: QuantFigures, reach: number): Html {
-  const most = Math.max(1, ...histogram.counts);
-  const decades = Math.max(1, Math.ceil(Math.log10(most)));
+/** What the histograms of a page have in common. */
+export interface Axes {
+  /** The values go from -reach to reach. */
+  readonly reach: number;
+  /** The counts go from 1 to 10^decades. */
+  readonly decades: number;
+}
+
+/** Axes that all histograms fit on. */
+export function commonAxes(histograms: readonly Bins[]): Axes {
+  const reach = histograms.flatMap(extent).reduce((most, edge) => Math.max(most, Math.abs(edge)), 1e-6);
+  const count = histograms.flatMap(({ counts }) => counts).reduce((most, count) => Math.max(most, count), 10);
+  return { reach: niceCeiling(reach), decades: Math.ceil(Math.log10(count)) };
+}
+
+/** How many logits differ by how much, on a logarithmic scale of counts. */
+export function differenceHistogram({ name, histogram, values }: QuantFigures, { reach, decades }: Axes): Html {
+  const { width, first, counts } = histogram;
   // A count of one has some height too.
   const y = (count: number) => PLOT.bottom - (PLOT.bottom - PLOT.top) * (Math.log10(count) + 0.3) / (decades + 0.3);
   const x = (value: number) => (PLOT.left + PLOT.right) / 2 + (PLOT.right - PLOT.left) / 2 * value / reach;
-  const range = extent(histogram);
-  return chart(
-    PLOT.height,
-    `Differences of the logits of ${name}`,
-    `A histogram of ${grouped(values)} differences, quantized minus float, from ${tick(range[0])} to ${
-      tick(range[1])
-    }; the counts are on a logarithmic scale.`,
-    html`
-      <text class="axis" x="2" y="11">logits (log scale)</text>
-      ${Array.from({ length: decades + 1 }, (_, n) =>
-        html`
-          <path class="grid" d="M${PLOT.left} ${at(y(10 ** n))}H${PLOT.right}" />
-          <text class="axis" x="${PLOT.left - 5}" y="${at(y(10 ** n) + 3.5)}" text-anchor="end">${power(n)}</text>
-        `)}
-      ${histogram.counts.map((count, n) => {
-        if (count === 0) return undefined;
-        const left = x((histogram.first + n) * histogram.width);
-        const width = x((histogram.first + n + 1) * histogram.width) - left;
-        return html`
-          <rect class="bar" x="${at(left)}" y="${at(y(count))}" width="${// A gap where the bins are wide enough for one.
-          at(width > 4 ? width - 0.5 : width)}" height="${at(PLOT.bottom - y(count))}" />
-        `;
-      })}
-      <path class="line" d="M${PLOT.left} ${PLOT.bottom}H${PLOT.right}" />
-      ${[-1, -0.5, 0, 0.5, 1].map((part) =>
-        html`
-          <path class="line" d="M${at(x(part * reach))} ${PLOT.bottom}v4" />
-          <text class="axis" x="${at(x(part * reach))}" y="${PLOT.bottom + 16}" text-anchor="middle">${tick(
-            part * reach,
-          )}</text>
-        `
-      )}
-      <text class="axis" x="${at(x(0))}" y="${PLOT.height - 6}"
-        text-anchor="middle">logit of the quantized model minus the float model’s</text>
-    `,
-  );
+  const bars = counts.map((count, n) => {
+    if (count === 0) return undefined;
+    const [left, right] = [x((first + n) * width), x((first + n + 1) * width)];
+    // A gap where the bars are wide enough for one.
+    return rect("bar", left, y(count), right - left - (right - left > 4 ? 0.5 : 0), PLOT.bottom - y(count));
+  });
+  const [low, high] = extent(histogram).map(tick);
+  const title = `Histogram of ${grouped(values)} differences of the logits of ${name}, from ${low} to ${high}; ` +
+    "the counts are on a logarithmic scale.";
+  return chart(PLOT.height, title, [
+    text("axis", 2, 12, "logits (log scale)"),
+    Array.from({ length: decades + 1 }, (_, n) => [
+      path("grid", `M${PLOT.left} ${at(y(10 ** n))}H${PLOT.right}`),
+      text("axis", PLOT.left - 5, y(10 ** n) + 3.5, power(n), "end"),
+    ]),
+    bars,
+    path("line", `M${PLOT.left} ${PLOT.bottom}H${PLOT.right}`),
+    [-1, -0.5, 0, 0.5, 1].map((part) => [
+      path("line", `M${at(x(part * reach))} ${PLOT.bottom}v4`),
+      text("axis", x(part * reach), PLOT.bottom + 16, tick(part * reach), "middle"),
+    ]),
+    text("axis", x(0), PLOT.height - 5, "logit of the quantized model minus the reference’s", "middle"),
+  ]);
 }
 
 /** The smallest and the largest edge of the bins. */
-export function extent({ width, first, counts }: Bins): [number, number] {
+function extent({ width, first, counts }: Bins): [number, number] {
   return [first * width, (first + counts.length) * width];
 }
 
-function chart(height: number, title: string, description: string, content: Html): Html {
-  return html`<svg viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${title}. ${description}">
-${content}
-</svg>`;
+function chart(height: number, title: string, content: Part): Html {
+  return markup`<svg viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${title}">\n${content}\n</svg>`;
+}
+
+function rect(kind: string, x: number, y: number, width: number, height: number): Html {
+  return markup`<rect class="${kind}" x="${at(x)}" y="${at(y)}" width="${at(width)}" height="${at(height)}"/>`;
+}
+
+function path(kind: string, d: string): Html {
+  return markup`<path class="${kind}" d="${d}"/>`;
+}
+
+function text(kind: string, x: number, y: number, content: Part, anchor?: "middle" | "end"): Html {
+  const side = anchor && markup` text-anchor="${anchor}"`;
+  return markup`<text class="${kind}" x="${at(x)}" y="${at(y)}"${side}>${content}</text>`;
 }
 
 function tick(value: number): string {
@@ -199,11 +179,11 @@ function tick(value: number): string {
 }
 
 function power(n: number): string {
-  return n < 3 ? String(10 ** n) : `${10 ** (n % 3)}${["", "k", "M", "G", "T"][Math.floor(n / 3)]}`;
+  return `${10 ** (n % 3)}${["", "k", "M", "G", "T"][Math.floor(n / 3)]}`;
 }
 
 /** A name that fits a row of the map; the end tells most. */
 function short(name: string): string {
   const characters = [...name];
-  return characters.length > 34 ? `…${characters.slice(-33).join("")}` : name;
+  return characters.length > 38 ? `…${characters.slice(-37).join("")}` : name;
 }

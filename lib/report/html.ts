@@ -4,7 +4,7 @@
  * @module
  */
 
-/** Text that is HTML already; only {@link html} makes it, and {@link trusted} of constants. */
+/** Text that is HTML already; only {@link markup} makes it, and {@link trusted} of constants. */
 export class Html {
   constructor(readonly text: string) {}
 }
@@ -12,8 +12,11 @@ export class Html {
 /** What may stand in a template; a list is joined, undefined and false leave nothing. */
 export type Part = string | number | Html | undefined | false | readonly Part[];
 
-/** A template literal whose values are escaped, unless they are {@link Html}. Attribute values must stand in double quotes. */
-export function html(strings: TemplateStringsArray, ...parts: readonly Part[]): Html {
+/**
+ * A template literal whose values are escaped, unless they are {@link Html}. Attribute values must stand in double
+ * quotes. (The formatter would rewrite the text of a tag that is called html, and with it what the page says.)
+ */
+export function markup(strings: TemplateStringsArray, ...parts: readonly Part[]): Html {
   return new Html(strings.map((text, n) => n === 0 ? text : render(parts[n - 1]) + text).join(""));
 }
 

@@ -94,7 +94,7 @@ code,.id{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono
 .note,figcaption{color:var(--muted);max-width:46rem;font-size:.925rem}
 .facts{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;margin:.7rem 0 0;padding:0;list-style:none;color:var(--muted)}
 .facts b{color:var(--text);font-weight:600}
-.cards,.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,19rem),1fr));gap:1rem;margin-top:1rem}
+.cards,.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:1rem;margin-top:1rem}
 .charts{grid-template-columns:repeat(auto-fit,minmax(min(100%,21rem),1fr))}
 .card,figure{background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:1.1rem 1.2rem;margin:0;min-width:0}
 .card h3,figure h3{display:flex;flex-wrap:wrap;gap:.2rem .6rem;align-items:baseline;justify-content:space-between}
@@ -103,8 +103,7 @@ code,.id{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono
 .verdict{font-weight:620;margin:.7rem 0}
 .kept{color:var(--good)}
 .lost{color:var(--bad)}
-.size{font-size:1.5rem;font-weight:640;letter-spacing:-.015em;line-height:1.2}
-.size small{font-size:.9rem;font-weight:400;letter-spacing:0;color:var(--muted)}
+.size{margin:0;font-size:1.5rem;font-weight:640;letter-spacing:-.015em;line-height:1.2}
 .track{height:.4rem;border-radius:.2rem;background:var(--line);margin:.55rem 0 .7rem;overflow:hidden}
 .track i{display:block;height:100%;background:var(--bar)}
 dl{display:grid;grid-template-columns:1fr auto;gap:.2rem 1rem;margin:0;font-size:.925rem}
@@ -120,15 +119,17 @@ thead th{color:var(--muted);font-size:.85rem}
 td.n,th.n{text-align:right;white-space:nowrap}
 tbody th{font-weight:400}
 .answers td{min-width:5.5rem}
-.answers .piece{white-space:pre-wrap;background:color-mix(in srgb,var(--line) 45%,transparent);border-radius:.2rem;padding:.08em .28em}
+.answers .token{margin-right:.8rem}
+.answers .piece{white-space:pre-wrap;background:color-mix(in srgb,var(--line) 50%,transparent);border-radius:.2rem;padding:.08em .28em}
 .answers .id{color:var(--muted)}
-.answers .margin{float:right;margin-left:.6rem;color:var(--muted)}
+.answers .margin{float:right;color:var(--muted)}
 .differs{background:var(--changed);box-shadow:inset 3px 0 var(--bad)}
 .differs .mark{color:var(--bad);font-weight:700;margin-right:.3em}
 .answers .differs .margin,.answers .differs .id{color:var(--text)}
 .vh{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
 svg{display:block;width:100%;height:auto;max-width:36rem;margin:.8rem auto .2rem;font-size:10px;overflow:visible}
 svg .axis{fill:var(--muted)}
+svg .value{fill:var(--text)}
 svg .bar{fill:var(--bar)}
 svg .line{stroke:var(--muted);fill:none}
 svg .grid{stroke:var(--line);fill:none}
@@ -142,7 +143,9 @@ legend{float:left;margin-right:1.1rem;padding:0;color:var(--muted)}
 fieldset label{display:inline-flex;gap:.35rem;align-items:center;min-height:1.6rem}
 input{accent-color:var(--bar);margin:0}
 /* Rows of a grid, so that the choice above can order them without a script. */
-.tensors table{display:grid;font-size:.85rem}
+.tensors table{display:grid;grid-template-columns:minmax(var(--name,min(23rem,60vw)),1fr) repeat(var(--columns),auto);font-size:.85rem}
+.tensors .group{grid-column:span 3}
+.tensors .w{white-space:nowrap}
 .tensors thead,.tensors tbody{display:contents}
 .tensors tr{display:grid;grid-template-columns:subgrid;grid-column:1/-1;border-top:1px solid var(--line)}
 .tensors th,.tensors td{border:0;padding:.28rem .8rem}
@@ -152,25 +155,30 @@ input{accent-color:var(--bar);margin:0}
 .tensors tbody th{overflow-wrap:anywhere}
 .tensors .odd{color:var(--bad)}
 @media (max-width:40rem){
- .answers .margin{float:none;display:block;margin:0}
- th,td{padding-inline:.55rem}
+ .answers .margin{float:none;display:block}
+ .answers .token{margin:0}
+ th,td{padding-inline:.5rem}
+ body{font-size:15px}
  .card,figure{padding:.9rem}
 }
 @media print{
  @page{margin:14mm}
  body{font-size:10pt}
- body>*{max-width:none;padding-inline:0}
+ body>*{max-width:none;padding-inline:1px}
  header{padding-block:0 .5rem}
  main>section{margin-block:1.5rem}
- h2,h3,summary{break-after:avoid}
- .card,figure,.answers tr,.tensors tr{break-inside:avoid}
- .charts{grid-template-columns:repeat(auto-fit,minmax(8cm,1fr))}
- svg{max-height:22cm}
+ h2,h3,summary,.note{break-after:avoid}
+ .card,figure,.note,tr{break-inside:avoid}
+ .cards{grid-template-columns:repeat(auto-fit,minmax(5.4cm,1fr));gap:.5rem}
+ .charts{grid-template-columns:repeat(auto-fit,minmax(8cm,1fr));gap:.5rem}
+ .card,figure{padding:.7rem}
+ dl{font-size:.8rem}
+ svg{max-height:21cm}
  .scroll{overflow:visible}
  fieldset,summary{display:none}
  details::details-content{display:block;content-visibility:visible;block-size:auto;height:auto}
- .tensors table{font-size:7.5pt}
- .tensors th,.tensors td{padding:.1rem .35rem}
+ .tensors table{--name:5cm;font-size:calc(6.5pt*min(1,9/var(--columns)))}
+ .tensors th,.tensors td{padding:.15em .5em}
  .card,figure,.scroll,.track,.track i,svg,.differs,.piece{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 }
 `;
