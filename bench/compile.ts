@@ -18,7 +18,7 @@ const WORKERS = ["lib/chunk_worker.ts", "lib/kernels/worker.ts"];
 const REVISION = "rabbit/revision";
 
 /** Imports of the build and the tests. `deno compile` embeds what the configuration names, 100 MB in their case. */
-const BUILD_ONLY = ["assemblyscript/asc", "@std/assert", "puppeteer-core"];
+const BUILD_ONLY = ["assemblyscript/asc", "@std/assert", "axe-core", "parse5", "puppeteer-core"];
 
 const root = new URL("..", import.meta.url).pathname;
 // In the repository, so that no other path of this machine gets into the executable.

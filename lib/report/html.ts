@@ -56,8 +56,11 @@ function visible(text: string): string {
 
 /** A value as JSON for a script element: no character of it can end the element or is forbidden in HTML. */
 export function jsonScript(value: unknown): Html {
-  const text = JSON.stringify(value).replace(/[<>&\u007f-\u009f\u2028\u2029]|\p{Noncharacter_Code_Point}/gu, (c) => {
-    return c.split("").map((unit) => "\\u" + unit.charCodeAt(0).toString(16).padStart(4, "0")).join("");
-  });
+  const text = JSON.stringify(value).replace(
+    /[<>&\u007f-\u009f\u2028\u2029]|\p{Bidi_Control}|\p{Noncharacter_Code_Point}/gu,
+    (c) => {
+      return c.split("").map((unit) => "\\u" + unit.charCodeAt(0).toString(16).padStart(4, "0")).join("");
+    },
+  );
   return new Html(text);
 }
