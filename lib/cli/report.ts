@@ -38,8 +38,8 @@ export const reportCommand: Command = {
     const float = openModel(floatPath);
     const quants = quantPaths.map((path) => openQuantized(path, float, undefined));
     for (const { checkpoint } of quants) checkQuantized(checkpoint, float.checkpoint);
-    const prompt = await promptOf(args, float);
     checkPage(args, [float, ...quants]);
+    const prompt = await promptOf(args, float);
 
     const { trace, measured } = await decode(float, quants, prompt, steps, threads);
     const verified: Against[] = [];
