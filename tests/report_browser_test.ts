@@ -6,7 +6,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path/join";
-import { source as axe } from "axe-core";
+import axe from "axe-core";
 import puppeteer, { type Browser, type Page } from "puppeteer-core";
 import { page as pageOf } from "../lib/report/page.ts";
 import { quantizeTo, TINY } from "./models.ts";
@@ -55,6 +55,9 @@ function inBrowser(name: string, fn: (browser: Browser, directory: string) => Pr
   });
 }
 
+/** A4 between margins of 14 mm, in CSS pixels. */
+const PAPER = Math.floor((210 - 28) / 25.4 * 96);
+
 /** How a page is looked at. */
 interface Look {
   readonly width: number;
@@ -72,8 +75,12 @@ async function opened(browser: Browser, path: string, how: Look, look: (page: Pa
   page.on("request", (request) => heard.push(`request: ${request.url()}`));
   await page.setJavaScriptEnabled(how.script ?? true);
   await page.setViewport({ width: how.width, height: 800 });
-  await page.emulateMediaType(how.media ?? "screen");
-  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: how.scheme ?? "light" }]);
+  // Both in one call: a second one would undo the first.
+  const session = await page.createCDPSession();
+  await session.send("Emulation.setEmulatedMedia", {
+    media: how.media ?? "screen",
+    features: [{ name: "prefers-color-scheme", value: how.scheme ?? "light" }],
+  });
   await page.goto(`file://${path}`);
   await look(page);
   await page.close();
@@ -181,7 +188,9 @@ inBrowser("the tensors of a report's page are sorted without a script", async (b
     // The head stays above, and its columns are those of the rows.
     const [head, first] = await page.evaluate(() =>
       ["thead tr:last-child", "tbody tr:first-child"].map((row) =>
-        [...document.querySelector(`section.tensors ${row}`)!.children].map((cell) => cell.getBoundingClientRect())
+        Array.from(document.querySelector(`section.tensors ${row}`)!.children).map((cell) =>
+          cell.getBoundingClientRect()
+        )
           .map(({ left, width, top }) => ({ left, width, top }))
       )
     );
@@ -196,7 +205,7 @@ inBrowser("a report's page is accessible, by axe's rules, in both schemes", asyn
     for (const width of [360, 1280]) {
       await opened(browser, path, { width, scheme }, async (page) => {
         await openDetails(page);
-        await page.evaluate(axe);
+        await page.evaluate(axe.source);
         const { violations, passes } = await page.evaluate(() => {
           // deno-lint-ignore no-explicit-any
           return (globalThis as any).axe.run(document, { resultTypes: ["violations"] });
@@ -213,7 +222,7 @@ inBrowser("a report's page is accessible, by axe's rules, in both schemes", asyn
 
 inBrowser("a report's page is printed in light colours, with all its tensors", async (browser, directory) => {
   const path = await written(directory);
-  await opened(browser, path, { width: 700, scheme: "dark", media: "print" }, async (page) => {
+  await opened(browser, path, { width: PAPER, scheme: "dark", media: "print" }, async (page) => {
     const seen = await page.evaluate(() => {
       const style = getComputedStyle(document.body);
       const rows = [...document.querySelectorAll("section.tensors tbody tr")];

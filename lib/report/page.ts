@@ -152,7 +152,7 @@ that of the runner-up. A choice whose margin is smaller than the logits move can
     "The answer, token by token",
     note,
     scrolling(
-      "The answers, token by token",
+      "Table of the answers",
       markup`<table>
 <thead><tr><th scope="col" class="n">#</th><th scope="col">${model.name}</th>${
         quants.map(({ name }) => markup`<th scope="col">${name}</th>`)
@@ -207,7 +207,7 @@ ${differenceHistogram(quant, axes)}
 token, in binary32 on the weights as they are stored: what differs comes from the weights alone.`,
     [
       scrolling(
-        "How far the logits move",
+        "Table of the differences of the logits",
         markup`<table>
 <thead><tr><th scope="col">Difference of the logits</th>${
           quants.map(({ name }) => markup`<th scope="col" class="n">${name}</th>`)
@@ -321,7 +321,7 @@ ${rows}</tbody>
 <fieldset>
 <legend>Sort by</legend>
 ${choices}</fieldset>
-${scrolling("All tensors", table)}
+${scrolling("Table of all tensors", table)}
 </details>`,
   );
 }

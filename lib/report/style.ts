@@ -109,7 +109,7 @@ code,.id{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono
 dl{display:grid;grid-template-columns:1fr auto;gap:.2rem 1rem;margin:0;font-size:.925rem}
 dt{color:var(--muted)}
 dd{margin:0;text-align:right}
-.scroll{overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:.6rem;margin-top:1rem}
+.scroll{position:relative;overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:.6rem;margin-top:1rem}
 .scroll:focus-visible{outline:2px solid var(--bar);outline-offset:2px}
 table{border-collapse:collapse;width:100%;font-size:.925rem}
 th,td{padding:.42rem .8rem;text-align:left;vertical-align:baseline;border-top:1px solid var(--line)}
@@ -138,10 +138,10 @@ figcaption{font-size:.85rem}
 details{margin-top:1rem}
 summary{cursor:pointer;font-weight:600;padding:.3rem 0}
 summary:focus-visible{outline:2px solid var(--bar);outline-offset:2px}
-fieldset{border:0;margin:.5rem 0 0;padding:0;display:flex;flex-wrap:wrap;gap:.3rem 1.1rem;font-size:.925rem}
+fieldset{min-inline-size:0;border:0;margin:.5rem 0 0;padding:0;display:flex;flex-wrap:wrap;gap:.3rem 1.1rem;font-size:.925rem}
 legend{float:left;margin-right:1.1rem;padding:0;color:var(--muted)}
-fieldset label{display:inline-flex;gap:.35rem;align-items:center;min-height:1.6rem}
-input{accent-color:var(--bar);margin:0}
+fieldset label{min-width:0;padding-block:.1rem;overflow-wrap:anywhere}
+input{accent-color:var(--bar);margin:0 .2rem 0 0;vertical-align:-.1em}
 /* Rows of a grid, so that the choice above can order them without a script. */
 .tensors table{display:grid;grid-template-columns:minmax(var(--name,min(23rem,60vw)),1fr) repeat(var(--columns),auto);font-size:.85rem}
 .tensors .group{grid-column:span 3}
@@ -177,8 +177,8 @@ input{accent-color:var(--bar);margin:0}
  .scroll{overflow:visible}
  fieldset,summary{display:none}
  details::details-content{display:block;content-visibility:visible;block-size:auto;height:auto}
- .tensors table{--name:5cm;font-size:calc(6.5pt*min(1,9/var(--columns)))}
- .tensors th,.tensors td{padding:.15em .5em}
+ .tensors table{--name:3.4cm;font-size:calc(6pt*min(1,9/var(--columns)))}
+ .tensors th,.tensors td{padding:.15em .4em}
  .card,figure,.scroll,.track,.track i,svg,.differs,.piece{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 }
 `;
