@@ -145,6 +145,7 @@ input{accent-color:var(--bar);margin:0 .2rem 0 0;vertical-align:-.1em}
 /* Rows of a grid, so that the choice above can order them without a script. */
 .tensors table{display:grid;grid-template-columns:minmax(var(--name,min(23rem,60vw)),1fr) repeat(var(--columns),auto);font-size:.85rem}
 .tensors .group{grid-column:span 3}
+.tensors thead th{font-size:1em}
 .tensors .w{white-space:nowrap}
 .tensors thead,.tensors tbody{display:contents}
 .tensors tr{display:grid;grid-template-columns:subgrid;grid-column:1/-1;border-top:1px solid var(--line)}
@@ -172,12 +173,13 @@ input{accent-color:var(--bar);margin:0 .2rem 0 0;vertical-align:-.1em}
  .cards{grid-template-columns:repeat(auto-fit,minmax(5.4cm,1fr));gap:.5rem}
  .charts{grid-template-columns:repeat(auto-fit,minmax(8cm,1fr));gap:.5rem}
  .card,figure{padding:.7rem}
- dl{font-size:.8rem}
+ dl{font-size:.75rem;gap:.1rem .5rem}
+ th,td{padding-block:.3rem}
  svg{max-height:21cm}
  .scroll{overflow:visible}
  fieldset,summary{display:none}
  details::details-content{display:block;content-visibility:visible;block-size:auto;height:auto}
- .tensors table{--name:3.4cm;font-size:calc(6pt*min(1,9/var(--columns)))}
+ .tensors table{--name:3.4cm;font-size:calc(6.5pt*min(1,9/var(--columns)))}
  .tensors th,.tensors td{padding:.15em .4em}
  .card,figure,.scroll,.track,.track i,svg,.differs,.piece{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 }
