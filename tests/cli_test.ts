@@ -11,7 +11,7 @@ import { concat, container, type Entry, safetensors } from "./testing.ts";
 const DOWN = "model.layers.0.mlp.down_proj.weight";
 const NORM = "model.norm.weight";
 const MODEL = "model.safetensors";
-const COMMANDS = ["quantize", "verify", "inspect", "compare", "advise", "infer", "export", "import", "gen"];
+const COMMANDS = ["quantize", "verify", "inspect", "compare", "advise", "report", "infer", "export", "import", "gen"];
 
 /** A matrix of F32 weights that `weight` gives for row and column. */
 function f32(
