@@ -191,6 +191,21 @@ Deno.test("figures puts every tensor of either side in a row, and weighs a layer
   assertEquals(report.prompt, { ids: [0], pieces: ["a"] });
 });
 
+Deno.test("figures calls checkpoints by their paths where their names are alike", () => {
+  const trace = decodeFloat(new Table(FLOAT), [0], 1);
+  const config = { layers: 0 } as Config;
+  const against = { digests: [], blocks: 0, rms: 0, tensors: [] };
+  const { model, quants } = figures({
+    program: "p",
+    float: { checkpoint: checkpoint("model.safetensors", undefined, []), config, trace },
+    quants: ["a/q/model.safetensors", "./r/", "b/q"].map((path) => {
+      return { checkpoint: checkpoint(path, Q4B32, []), measured: decodeQuantized(new Table(QUANT), trace), against };
+    }),
+  });
+  assertEquals(model.name, "model.safetensors");
+  assertEquals(quants.map(({ name }) => name), ["a/q/model.safetensors", "r", "b/q"]);
+});
+
 // ---------------------------------------------------------------- the page
 
 /** What a hostile file can have for a name. */

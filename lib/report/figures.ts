@@ -7,7 +7,7 @@
 
 import { compareWith, type Comparison, type Decoder, greedy, type Trace, trace } from "../compare.ts";
 import type { Config } from "../decoder/config.ts";
-import { type Checkpoint, nameOf } from "../format/checkpoint.ts";
+import { type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";
 import type { Against } from "../verify.ts";
 
 /** Everything that a page shows. */
@@ -256,11 +256,12 @@ export function figures({ program, float, quants, piece }: Findings): Report {
   const parameters = checkpoint.tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
   const tokens = (ids: readonly number[]): Tokens => piece ? { ids, pieces: ids.map(piece) } : { ids };
   const { bytes, bits_per_weight } = size(checkpoint, parameters);
+  const [name, ...names] = labelsOf([checkpoint, ...quants.map(({ checkpoint }) => checkpoint)]);
   const width = Math.max(0, ...quants.map(({ measured }) => measured.histogram.bins().width));
   return {
     program,
     model: {
-      name: labelOf(checkpoint),
+      name,
       path: nameOf(checkpoint),
       architecture: config.architecture,
       parameters,
@@ -279,13 +280,13 @@ export function figures({ program, float, quants, piece }: Findings): Report {
       ...tokens(trace.tokens),
       margins: trace.tokens.map((_, n) => choose(n === 0 ? trace.prefill : trace.logits[n - 1]).margin),
     },
-    quants: quants.map(({ checkpoint, measured, against }): QuantFigures => {
+    quants: quants.map(({ checkpoint, measured, against }, n): QuantFigures => {
       const { comparison, margins, agree, histogram } = measured;
       const differs = comparison.tokens.findIndex((token, n) => token !== trace.tokens[n]);
       const own = size(checkpoint, parameters);
       const equal = against.tensors.filter(({ equal }) => equal).length;
       return {
-        name: labelOf(checkpoint),
+        name: names[n],
         path: nameOf(checkpoint),
         format: checkpoint.width!.name,
         bytes: own.bytes,
@@ -317,11 +318,17 @@ function size({ files }: Checkpoint, parameters: number): { bytes: number; bits_
   return { bytes, bits_per_weight: parameters === 0 ? 0 : 8 * bytes / parameters };
 }
 
-/** What a user calls a checkpoint: its directory, or the file where that has a name of its own. */
-function labelOf(checkpoint: Checkpoint): string {
-  const words = nameOf(checkpoint).split("/").filter((word) => word !== "" && word !== ".");
-  if (words.length > 1 && words.at(-1) === "model.safetensors") words.pop();
-  return words.at(-1) ?? checkpoint.path;
+/**
+ * What a user calls each checkpoint: its directory, or the file where that has a name of its own; the path where two
+ * are alike.
+ */
+function labelsOf(checkpoints: readonly Checkpoint[]): string[] {
+  const labels = checkpoints.map((checkpoint) => {
+    const words = nameOf(checkpoint).split("/").filter((word) => word !== "" && word !== ".");
+    if (words.length > 1 && words.at(-1) === MODEL_FILE) words.pop();
+    return words.at(-1) ?? checkpoint.path;
+  });
+  return labels.map((label, n) => labels.indexOf(label) === labels.lastIndexOf(label) ? label : nameOf(checkpoints[n]));
 }
 
 /** The layer and the part that a matrix's name tells, as Llama's family names them. */
