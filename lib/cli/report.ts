@@ -3,16 +3,19 @@ import { dirname } from "@std/path/dirname";
 import type { Decoder, Trace } from "../compare.ts";
 import { loadTokenizer } from "../decoder/tokenizer.ts";
 import { CheckpointError, UsageError } from "../errors.ts";
-import { type Checkpoint, exists, nameOf, NewFiles, sameFile } from "../format/checkpoint.ts";
+import { type Checkpoint, exists, nameOf, NewFiles, readText, sameFile } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
+import type { Divergence } from "../metrics.ts";
 import { planQuantize } from "../quantize.ts";
 import { decodeFloat, decodeQuantized, figures, type Measured, type Report, type Step } from "../report/figures.ts";
+import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../text.ts";
 import { type Against, verifyAgainst } from "../verify.ts";
 import config from "../../deno.json" with { type: "json" };
 import { openQuantized } from "./compare.ts";
+import { MAX_TEXT_BYTES } from "./compare_text.ts";
 import { type Arguments, type Command, THREADS } from "./flags.ts";
-import { loadModel, type Model, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
-import { Fixed, interruptible, type Output, progressBar } from "./output.ts";
+import { loadModel, type Model, openModel, PROMPT_FLAGS, promptOf, textIds, tokenizerFor } from "./model.ts";
+import { Fixed, interruptible, type Output, progressBar, tokensPerSecond } from "./output.ts";
 
 /** `rabbit report` */
 export const reportCommand: Command = {
@@ -26,6 +29,7 @@ export const reportCommand: Command = {
     { name: "out", value: "FILE", required: true, help: "the page, a file that ends in .html" },
     ...PROMPT_FLAGS,
     { name: "steps", value: "N", help: "tokens to decode (default 8)" },
+    { name: "text", value: "FILE", help: "also measure how well all models predict a text, as compare --text does" },
     THREADS,
     { name: "force", help: "replace FILE" },
   ],
@@ -40,6 +44,7 @@ export const reportCommand: Command = {
     for (const { checkpoint } of quants) checkQuantized(checkpoint, float.checkpoint);
     checkPage(args, [float, ...quants]);
     const prompt = await promptOf(args, float);
+    const text = await textOf(args, [float, ...quants]);
 
     const { trace, measured } = await decode(float, quants, prompt, steps, threads);
     const verified: Against[] = [];
@@ -49,11 +54,15 @@ export const reportCommand: Command = {
         await verifyAgainst(checkpoint, float.checkpoint, { threads, progress: bar.update }).finally(() => bar.stop()),
       );
     }
+    const divergences = text && await predict(float, quants, text, threads);
     const tokenizer = await loadTokenizer(float.checkpoint.directory, "decode");
     const report = figures({
       program: `rabbit ${config.version}`,
       float: { ...float, trace },
-      quants: quants.map(({ checkpoint }, n) => ({ checkpoint, measured: measured[n], against: verified[n] })),
+      quants: quants.map(({ checkpoint }, n) => {
+        return { checkpoint, measured: measured[n], against: verified[n], divergence: divergences?.[n] };
+      }),
+      text: text && { file: text.file, tokens: text.ids.length, windows: text.windows.length, window: text.window },
       piece: tokenizer && ((id) => tokenizer.decode([id])),
     });
     const { page } = await import("../report/page.ts");
@@ -139,11 +148,50 @@ async function decode(
   }
 }
 
+/** A text, cut into windows. */
+interface Text {
+  readonly file: string;
+  readonly ids: readonly number[];
+  readonly window: number;
+  readonly windows: readonly Window[];
+}
+
+/** The text that is asked for, cut as compare cuts it. @throws {UsageError} it can't be had, or is too short */
+async function textOf(args: Arguments, models: readonly Model[]): Promise<Text | undefined> {
+  const file = args.values.get("text");
+  if (file === undefined) return undefined;
+  const [{ checkpoint, config }] = models;
+  const content = readText(file, MAX_TEXT_BYTES);
+  const ids = textIds(await tokenizerFor("text", checkpoint, "copy them there"), content, file, config);
+  const window = Math.min(WINDOW, ...models.map(({ config }) => config.maxPositions));
+  return { file, ids, window, windows: windowsOf(ids.length, window, window) };
+}
+
+/** All models are loaded: the logits of one, kept for the others, would take more room than the others' weights. */
+async function predict(
+  float: Model,
+  quants: readonly Model[],
+  { ids, window, windows }: Text,
+  threads: number,
+): Promise<Divergence[]> {
+  const pool = new Pool({ threads });
+  try {
+    const context = Math.min(window, ids.length);
+    const load = (model: Model) => loadModel(pool, model, context, LOGIT_ROWS);
+    const [p, q] = [load(float), quants.map(load)];
+    const bar = await progressBar("report: text", fedTokens(windows), tokensPerSecond);
+    const { vocabulary } = float.config;
+    return await measureText(p, q, ids, windows, { vocabulary, progress: bar.update }).finally(() => bar.stop());
+  } finally {
+    pool.close();
+  }
+}
+
 function bytesOf({ files }: Checkpoint): number {
   return files.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
-function print({ model, answer, quants }: Report, file: string, bytes: number, out: Output): void {
+function print({ model, answer, quants, text }: Report, file: string, bytes: number, out: Output): void {
   out.group("model", {
     path: model.path,
     architecture: model.architecture,
@@ -173,7 +221,32 @@ function print({ model, answer, quants }: Report, file: string, bytes: number, o
       equal: quant.equal,
       different: quant.different,
       tokens: quant.answer.ids,
+      perplexity: fixed(quant.perplexity, 4),
+      perplexity_error: fixed(quant.perplexity_error, 4),
+      perplexity_ratio: fixed(quant.perplexity_ratio, 6),
+      perplexity_ratio_error: fixed(quant.perplexity_ratio_error, 6),
+      kl: fixed(quant.kl, 6),
+      kl_error: fixed(quant.kl_error, 6),
+      kl_median: fixed(quant.kl_median, 6),
+      kl_p999: fixed(quant.kl_p999, 6),
+      kl_max: fixed(quant.kl_max, 6),
+      same_top: fixed(quant.same_top, 6),
+      same_top_error: fixed(quant.same_top_error, 6),
+      prob_rms: fixed(quant.prob_rms, 6),
+      prob_mean: fixed(quant.prob_mean, 6),
+    });
+  }
+  if (text !== undefined) {
+    const { perplexity, perplexity_error, ...counts } = text;
+    out.group("text", {
+      ...counts,
+      perplexity: fixed(perplexity, 4),
+      perplexity_error: fixed(perplexity_error, 4),
     });
   }
   out.group("page", { file, bytes });
+}
+
+function fixed(value: number | undefined, digits: number): Fixed | undefined {
+  return value === undefined ? undefined : new Fixed(value, digits);
 }

@@ -151,6 +151,58 @@ export function differenceHistogram({ name, histogram, values }: QuantFigures, {
   ]);
 }
 
+/** The decades of a logarithmic axis that values above zero need: 10^low to 10^high. */
+export interface Decades {
+  readonly low: number;
+  readonly high: number;
+}
+
+/** More decades below the largest value than these are not shown: what is so small is as good as zero. */
+const MOST_DECADES = 8;
+
+/** A logarithmic axis that all values fit on. */
+export function commonDecades(values: readonly number[]): Decades {
+  const most = values.reduce((most, value) => Math.max(most, value), 0);
+  if (most === 0) return { low: -1, high: 0 };
+  const least = values.reduce((least, value) => value > 0 ? Math.min(least, value) : least, most);
+  const high = Math.ceil(Math.log10(most));
+  return { low: Math.max(high - MOST_DECADES, Math.min(high - 1, Math.floor(Math.log10(least)))), high };
+}
+
+/** The divergence of the tokens of a text, from the least to the largest, on a logarithmic scale. */
+export function divergenceCurve({ name, kl_quantiles = [] }: QuantFigures, { low, high }: Decades): Html {
+  const place = (value: number) => Math.max(0, (value > 0 ? Math.log10(value) : low) - low) / (high - low);
+  const y = (value: number) => PLOT.bottom - (PLOT.bottom - PLOT.top) * place(value);
+  const x = (part: number) => PLOT.left + (PLOT.right - PLOT.left) * part;
+  const last = kl_quantiles.length - 1;
+  const points = kl_quantiles.map((value, n) => `${at(x(n / last))} ${at(y(value))}`);
+  const title =
+    `Kullback-Leibler divergence of ${name} for the tokens of the text, on a logarithmic scale: half of them ` +
+    `are below ${tick(kl_quantiles[last / 2])}, 90 per cent below ${tick(kl_quantiles[last * 0.9])}, all up to ${
+      tick(kl_quantiles[last])
+    } nats.`;
+  return chart(PLOT.height, title, [
+    text("axis", 2, 12, "divergence of a token, nats (log scale)"),
+    Array.from({ length: high - low + 1 }, (_, n) => [
+      path("grid", `M${PLOT.left} ${at(y(10 ** (low + n)))}H${PLOT.right}`),
+      text("axis", PLOT.left - 5, y(10 ** (low + n)) + 3.5, decade(low + n), "end"),
+    ]),
+    path("area", `M${PLOT.left} ${PLOT.bottom}L${points.join("L")}V${PLOT.bottom}Z`),
+    path("curve", `M${points.join("L")}`),
+    path("line", `M${PLOT.left} ${PLOT.bottom}H${PLOT.right}`),
+    [0, 0.25, 0.5, 0.75, 1].map((part) => [
+      path("line", `M${at(x(part))} ${PLOT.bottom}v4`),
+      text("axis", x(part), PLOT.bottom + 16, `${part * 100} %`, "middle"),
+    ]),
+    text("axis", x(0.5), PLOT.height - 5, "part of the tokens that diverge less", "middle"),
+  ]);
+}
+
+function decade(n: number): string {
+  if (n >= -2 && n <= 3) return String(Number((10 ** n).toPrecision(1)));
+  return `10${[...String(n)].map((c) => c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(c)]).join("")}`;
+}
+
 /** The smallest and the largest edge of the bins. */
 function extent({ width, first, counts }: Bins): [number, number] {
   return [first * width, (first + counts.length) * width];

@@ -8,6 +8,7 @@
 import { compareWith, type Comparison, type Decoder, greedy, type Trace, trace } from "../compare.ts";
 import type { Config } from "../decoder/config.ts";
 import { type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";
+import { type Divergence, type Estimate, margin } from "../metrics.ts";
 import type { Against } from "../verify.ts";
 
 /** Everything that a page shows. */
@@ -19,6 +20,8 @@ export interface Report {
   /** The greedy answer of the float model. */
   readonly answer: Answer;
   readonly quants: readonly QuantFigures[];
+  /** The text that the models predict, where there is one. */
+  readonly text?: TextFigures;
   /** In the order of the float checkpoint, then those that only a quantized one has. */
   readonly tensors: readonly TensorFigures[];
 }
@@ -56,8 +59,45 @@ export interface ModelFigures {
   readonly bits_per_weight: number;
 }
 
-/** A quantized checkpoint against the float one. */
-export interface QuantFigures {
+/** A text, and how well the float model predicts it. */
+export interface TextFigures {
+  readonly file: string;
+  readonly tokens: number;
+  readonly windows: number;
+  /** Tokens of a window. */
+  readonly window: number;
+  /** Tokens whose prediction counts. */
+  readonly scored: number;
+  readonly perplexity: number;
+  /** Standard errors are absent where one token is scored. */
+  readonly perplexity_error?: number;
+}
+
+/** How well a quantized model predicts the text; lib/metrics.ts defines each figure. */
+interface PredictionFigures {
+  readonly perplexity: number;
+  readonly perplexity_error?: number;
+  /** The quantized model's perplexity / the float model's. */
+  readonly perplexity_ratio: number;
+  readonly perplexity_ratio_error?: number;
+  /** Kullback-Leibler divergence from the float model in nats: the mean over the tokens, and quantiles. */
+  readonly kl: number;
+  readonly kl_error?: number;
+  readonly kl_median: number;
+  readonly kl_p999: number;
+  readonly kl_max: number;
+  /** Its quantiles at 0, 1/100 … 1. */
+  readonly kl_quantiles: readonly number[];
+  /** The part of the tokens where both models have the same most probable one. */
+  readonly same_top: number;
+  readonly same_top_error?: number;
+  /** The change of the right token's probability. */
+  readonly prob_rms: number;
+  readonly prob_mean: number;
+}
+
+/** A quantized checkpoint against the float one; with a text, how well that is predicted. */
+export interface QuantFigures extends Partial<PredictionFigures> {
   readonly name: string;
   readonly path: string;
   readonly format: string;
@@ -174,10 +214,8 @@ interface Choice {
 }
 
 function choose(logits: Float32Array): Choice {
-  const token = greedy(logits);
-  let second = -Infinity;
-  for (let n = 0; n < logits.length; n++) if (n !== token && logits[n] > second) second = logits[n];
-  return { token, margin: logits.length === 1 ? 0 : logits[token] - second };
+  // Of a single token there is no second one.
+  return { token: greedy(logits), margin: logits.length > 1 ? margin(logits) : 0 };
 }
 
 /** A decoder that shows the logits after what is fed: `visit` gets the number of tokens that were fed, and the logits. */
@@ -245,13 +283,16 @@ export interface Findings {
     readonly checkpoint: Checkpoint;
     readonly measured: Measured;
     readonly against: Against;
+    /** What the text gave, where there is one. */
+    readonly divergence?: Divergence;
   }[];
+  readonly text?: Pick<TextFigures, "file" | "tokens" | "windows" | "window">;
   /** The text of one token, where there is a tokenizer. */
   readonly piece?: (id: number) => string;
 }
 
 /** The figures of a report. */
-export function figures({ program, float, quants, piece }: Findings): Report {
+export function figures({ program, float, quants, text, piece }: Findings): Report {
   const { checkpoint, config, trace } = float;
   const parameters = checkpoint.tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
   const tokens = (ids: readonly number[]): Tokens => piece ? { ids, pieces: ids.map(piece) } : { ids };
@@ -280,7 +321,7 @@ export function figures({ program, float, quants, piece }: Findings): Report {
       ...tokens(trace.tokens),
       margins: trace.tokens.map((_, n) => choose(n === 0 ? trace.prefill : trace.logits[n - 1]).margin),
     },
-    quants: quants.map(({ checkpoint, measured, against }, n): QuantFigures => {
+    quants: quants.map(({ checkpoint, measured, against, divergence }, n): QuantFigures => {
       const { comparison, margins, agree, histogram } = measured;
       const differs = comparison.tokens.findIndex((token, n) => token !== trace.tokens[n]);
       const own = size(checkpoint, parameters);
@@ -304,13 +345,45 @@ export function figures({ program, float, quants, piece }: Findings): Report {
         rms: against.rms,
         equal,
         different: against.tensors.length - equal,
+        ...divergence && predictionFigures(divergence),
         answer: { ...tokens(comparison.tokens), margins },
         histogram: histogram.bins(width),
         layers: layerErrors(against, config.layers),
       };
     }),
+    text: text && textFigures(text, quants[0].divergence!),
     tensors: tensorFigures(checkpoint, quants, config.layers),
   };
+}
+
+function textFigures(text: NonNullable<Findings["text"]>, { scored, float }: Divergence): TextFigures {
+  return { ...text, scored, perplexity: float.value, perplexity_error: errorOf(float) };
+}
+
+function predictionFigures(measured: Divergence): PredictionFigures {
+  const { quant, ratio, kl, sameTop } = measured;
+  const kl_quantiles = Array.from({ length: 101 }, (_, n) => measured.klQuantile(n / 100));
+  return {
+    perplexity: quant.value,
+    perplexity_error: errorOf(quant),
+    perplexity_ratio: ratio.value,
+    perplexity_ratio_error: errorOf(ratio),
+    kl: kl.value,
+    kl_error: errorOf(kl),
+    kl_median: kl_quantiles[50],
+    kl_p999: measured.klQuantile(0.999),
+    kl_max: kl_quantiles[100],
+    kl_quantiles,
+    same_top: sameTop.value,
+    same_top_error: errorOf(sameTop),
+    prob_rms: measured.rmsShift,
+    prob_mean: measured.meanShift,
+  };
+}
+
+/** One token has no error. */
+function errorOf({ error }: Estimate): number | undefined {
+  return Number.isNaN(error) ? undefined : error;
 }
 
 function size({ files }: Checkpoint, parameters: number): { bytes: number; bits_per_weight: number } {

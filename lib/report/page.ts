@@ -5,7 +5,7 @@
  * @module
  */
 
-import { commonAxes, differenceHistogram, errorMap } from "./charts.ts";
+import { commonAxes, commonDecades, differenceHistogram, divergenceCurve, errorMap } from "./charts.ts";
 import type { Answer, QuantFigures, Report, StoredFigures } from "./figures.ts";
 import { type Html, jsonScript, markup, type Part, trusted } from "./html.ts";
 import { grouped, inBytes, inWords, percent } from "./numbers.ts";
@@ -37,6 +37,7 @@ ${head(report)}
 ${checkpoints(report)}
 ${answers(report)}
 ${logits(report)}
+${prediction(report)}
 ${weights(report)}
 ${tensors(report)}
 </main>
@@ -89,14 +90,25 @@ ${fact("vocabulary", "tokens in the vocabulary")}
 </header>`;
 }
 
-function checkpoints({ model, quants }: Report): Html {
-  const reference = card(model.name, `${model.dtypes.join(", ")} · reference`, "model", model, 1, undefined, []);
+function checkpoints({ model, quants, text }: Report): Html {
+  const reference = card(
+    model.name,
+    `${model.dtypes.join(", ")} · reference`,
+    "model",
+    model,
+    1,
+    undefined,
+    text ? [["Perplexity", figure("text.perplexity", text.perplexity.toFixed(4))]] : [],
+  );
   const cards = quants.map((quant, n) => {
     const path = (key: keyof QuantFigures) => `quants.${n}.${key}`;
     return card(quant.name, quant.format, `quants.${n}`, quant, quant.ratio, verdict(quant, n), [
       ["Part of the reference", markup`${figure(path("ratio"), (quant.ratio * 100).toFixed(1), 100)} %`],
       ["Error of the weights", markup`${figure(path("rms"), percent(quant.rms), 100)} %`],
       ["Mean change of a logit", figure(path("logits_mean"), quant.logits_mean.toFixed(4))],
+      ...quant.perplexity === undefined
+        ? []
+        : [["Perplexity", figure(path("perplexity"), quant.perplexity.toFixed(4))] as const],
     ]);
   });
   return section("checkpoints", "Size and verdict", undefined, markup`<div class="cards">${reference}${cards}</div>`);
@@ -221,6 +233,68 @@ ${row("Largest", "logits_max", 6)}${row("Mean", "logits_mean", 6)}${row("Values 
 </table>`,
       ),
       markup`<div class="charts">${charts}</div>`,
+    ],
+  );
+}
+
+/** How well a text is predicted, where the report has one. */
+function prediction({ model, quants, text }: Report): Html | undefined {
+  if (text === undefined) return undefined;
+  type Key = keyof QuantFigures;
+  const shown = (value: number | undefined, path: string, digits: number, scale?: number): Part =>
+    value === undefined ? undefined : figure(path, (value * (scale ?? 1)).toFixed(digits), scale);
+  const row = (label: string, key: Key, digits: number, options: { error?: Key; scale?: number; own?: Part } = {}) => {
+    const { error, scale, own } = options;
+    const cells = quants.map((quant, n) => {
+      const spread = error && shown(quant[error] as number | undefined, `quants.${n}.${error}`, digits, scale);
+      return markup`<td class="n">${shown(quant[key] as number, `quants.${n}.${key}`, digits, scale)}${
+        spread && markup` <span class="error">± ${spread}</span>`
+      }</td>`;
+    });
+    return markup`<tr><th scope="row">${label}</th><td class="n">${own ?? "–"}</td>${cells}</tr>\n`;
+  };
+  const spread = shown(text.perplexity_error, "text.perplexity_error", 4);
+  const own = markup`${figure("text.perplexity", text.perplexity.toFixed(4))}${
+    spread && markup` <span class="error">± ${spread}</span>`
+  }`;
+  const decades = commonDecades(quants.flatMap(({ kl_quantiles }) => kl_quantiles ?? []));
+  const curves = quants.map((quant) =>
+    markup`<figure>
+<h3>${quant.name} <span class="tag">${quant.format}</span></h3>
+${divergenceCurve(quant, decades)}
+<figcaption>Divergence of ${grouped(text.scored)} tokens, sorted${
+      quants.length > 1 && "; all these charts have the same axes"
+    }.</figcaption>
+</figure>
+`
+  );
+  return section(
+    "prediction",
+    "How well a text is predicted",
+    markup`${figure("text.scored", grouped(text.scored))} tokens of <code>${text.file}</code> are predicted, in
+${figure("text.windows", grouped(text.windows))} windows of ${figure("text.window", grouped(text.window))} tokens.
+Perplexity is the exponential of the mean of −log p of the right token; the divergence is that of Kullback and Leibler
+from the reference, in nats; ± is a standard error.`,
+    [
+      scrolling(
+        "Table of the text's figures",
+        markup`<table>
+<thead><tr><th scope="col">Figure</th><th scope="col" class="n">${model.name}</th>${
+          quants.map(({ name }) => markup`<th scope="col" class="n">${name}</th>`)
+        }</tr></thead>
+<tbody>
+${row("Perplexity", "perplexity", 4, { error: "perplexity_error", own })}${
+          row("Perplexity / the reference’s", "perplexity_ratio", 6, { error: "perplexity_ratio_error" })
+        }${row("Divergence: mean", "kl", 6, { error: "kl_error" })}${row("Divergence: median", "kl_median", 6)}${
+          row("Divergence: 99.9 % of the tokens are below", "kl_p999", 6)
+        }${row("Divergence: largest", "kl_max", 6)}${
+          row("Same most probable token, %", "same_top", 2, { error: "same_top_error", scale: 100 })
+        }${row("Change of the right token’s probability: root mean square", "prob_rms", 6)}${
+          row("Change of the right token’s probability: mean", "prob_mean", 6)
+        }</tbody>
+</table>`,
+      ),
+      markup`<div class="charts">${curves}</div>`,
     ],
   );
 }

@@ -118,6 +118,7 @@ th{font-weight:600}
 thead th{color:var(--muted);font-size:.85rem}
 td.n,th.n{text-align:right;white-space:nowrap}
 tbody th{font-weight:400}
+.error{color:var(--muted);font-size:.9em}
 .answers td{min-width:5.5rem}
 .answers .token{margin-right:.8rem}
 .answers .piece{white-space:pre-wrap;background:color-mix(in srgb,var(--line) 50%,transparent);border-radius:.2rem;padding:.08em .28em}
@@ -131,6 +132,8 @@ svg{display:block;width:100%;height:auto;max-width:36rem;margin:.8rem auto .2rem
 svg .axis{fill:var(--muted)}
 svg .value{fill:var(--text)}
 svg .bar{fill:var(--bar)}
+svg .curve{stroke:var(--bar);stroke-width:2;stroke-linejoin:round;fill:none}
+svg .area{fill:var(--bar);opacity:.14}
 svg .line{stroke:var(--muted);fill:none}
 svg .grid{stroke:var(--line);fill:none}
 svg .frame{stroke:var(--line);fill:none}
