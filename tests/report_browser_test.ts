@@ -11,7 +11,7 @@ import puppeteer, { type Browser, type Page } from "puppeteer-core";
 import { page as pageOf } from "../lib/report/page.ts";
 import { quantizeTo, TINY } from "./models.ts";
 import { inTemporary, rabbit, ROOT } from "./program.ts";
-import { madeUp, wrongFigures } from "./report_page.ts";
+import { madeUp, withText, wrongFigures } from "./report_page.ts";
 
 /** Where the browser is; undefined where there is none. */
 function findChromium(): string | undefined {
@@ -141,12 +141,13 @@ inBrowser(
 );
 
 inBrowser("long names of a report's page stay in it", async (browser, directory) => {
-  const report = madeUp();
+  const report = withText();
   const long = "a_very_long_name_without_any_place_to_break".repeat(8);
   const path = join(directory, "page.html");
   const page = pageOf({
     ...report,
     model: { ...report.model, name: long, path: long },
+    text: { ...report.text!, file: long },
     prompt: { ids: [1], pieces: [long] },
     answer: { ...report.answer, pieces: [long, long, long] },
     quants: report.quants.map((quant) => ({ ...quant, name: long, path: long })),

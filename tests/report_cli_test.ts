@@ -116,6 +116,47 @@ Deno.test("rabbit report says what compare and verify say, and its JSON what the
     assertEquals(Object.fromEntries(errors), Object.fromEntries(list.map(({ tensor, rms }) => [tensor, rms])));
   }));
 
+Deno.test("rabbit report --text says what compare --text says, of all checkpoints", () =>
+  inTemporary(async (directory) => {
+    const model = join(directory, "model");
+    assertEquals((await rabbit(ROOT, ["gen", "--out", model])).code, 0);
+    const quants = [
+      await quantizeTo(join(directory, "q8"), model, 8),
+      await quantizeTo(join(directory, "q4"), model, 4),
+    ];
+    const text = join(directory, "text.txt");
+    Deno.writeTextFileSync(text, Deno.readTextFileSync(`${ROOT}fixtures/opticks.txt`).slice(0, 400));
+    const file = join(directory, "page.html");
+    const printed = JSON.parse(await done(model, ...quants, "--out", file, "--text", text, "--steps", "2", "--json"));
+    const { data } = open(file);
+    const { file: name, ...counts } = printed.text;
+    assertEquals([name, data.text], [text, printed.text]);
+    for (const [n, quant] of quants.entries()) {
+      const compared = JSON.parse((await rabbit(ROOT, ["compare", model, quant, "--text", text, "--json"])).out);
+      const { perplexity, kl, same_top, prob } = compared;
+      const { tokens, windows, window, scored } = compared.text;
+      assertEquals(counts, {
+        ...{ tokens, windows, window, scored },
+        perplexity: perplexity.float,
+        perplexity_error: perplexity.float_error,
+      });
+      const found = data.quants[n];
+      assertEquals([found.perplexity, found.perplexity_error], [perplexity.quant, perplexity.quant_error]);
+      assertEquals([found.perplexity_ratio, found.perplexity_ratio_error], [perplexity.ratio, perplexity.ratio_error]);
+      assertEquals([found.kl, found.kl_error, found.kl_median], [kl.mean, kl.error, kl.median]);
+      assertEquals([found.kl_p999, found.kl_max, found.kl_quantiles!.length], [kl.p999, kl.max, 101]);
+      assertEquals([found.same_top, found.same_top_error], [same_top.rate, same_top.error]);
+      assertEquals([found.prob_rms, found.prob_mean], [prob.rms, prob.mean]);
+      for (const key of ["perplexity", "kl", "kl_p999", "same_top"]) {
+        assertEquals(printed.quants[n][key], found[key as "kl"]);
+      }
+    }
+    await refused(
+      `--text needs tokenizer.json, or vocab.json and merges.txt, in ${TINY}; copy them there`,
+      ...[TINY, Q4, "--out", join(directory, "other.html"), ...IDS, "--text", text],
+    );
+  }));
+
 Deno.test("rabbit report writes the same page at every number of threads", () =>
   inTemporary(async (directory) => {
     const pages: string[] = [];

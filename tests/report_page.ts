@@ -74,7 +74,8 @@ export interface Shown {
 
 /** Those figures whose text is not the JSON's value, rounded to the digits that are shown. */
 export function wrongFigures(data: unknown, shown: readonly Shown[]): Shown[] {
-  return shown.filter(({ path, text, scale }) => {
+  return shown.filter(({ path, text: sign, scale }) => {
+    const text = sign.replace("−", "-");
     const value = valueAt(data, path);
     if (typeof value !== "number" || !/^(<?\.\d+|-?[\d,]+(\.\d+)?)$/.test(text)) return true;
     const wanted = value * Number(scale ?? 1);
@@ -170,5 +171,28 @@ export function madeUp(changes: Partial<Report> = {}): Report {
       },
     ],
     ...changes,
+  };
+}
+
+/** The same report with a text. */
+export function withText(report = madeUp()): Report {
+  return {
+    ...report,
+    text: { file: "text.txt", tokens: 50, windows: 2, window: 40, scored: 48, perplexity: 12.5, perplexity_error: 1.5 },
+    quants: report.quants.map((quant, n) => ({
+      ...quant,
+      perplexity: 12.75 + n,
+      perplexity_error: 1.625,
+      perplexity_ratio: 1.02 + n,
+      kl: 0.125,
+      kl_error: 0.01,
+      kl_median: 0.1,
+      kl_p999: 0.5,
+      kl_max: 0.75,
+      kl_quantiles: Array.from({ length: 101 }, (_, n) => n < 3 ? 0 : n / 100 * 0.75),
+      same_top: 0.9375,
+      prob_rms: 0.02,
+      prob_mean: -0.005,
+    })),
   };
 }

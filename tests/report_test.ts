@@ -8,7 +8,7 @@ import type { Checkpoint } from "../lib/format/checkpoint.ts";
 import { decodeFloat, decodeQuantized, figures, Histogram, type Report } from "../lib/report/figures.ts";
 import { page } from "../lib/report/page.ts";
 import { DARK, LIGHT, type Scheme, STEPS } from "../lib/report/style.ts";
-import { attribute, madeUp, Page, textOf, within, wrongFigures } from "./report_page.ts";
+import { attribute, madeUp, Page, textOf, within, withText, wrongFigures } from "./report_page.ts";
 import { Random } from "./testing.ts";
 
 // ---------------------------------------------------------------- the histogram
@@ -392,6 +392,40 @@ Deno.test("page: one quantized checkpoint, one token, errors that are all the sa
   assertEquals(found.errors, []);
   assertEquals(/NaN|Infinity|undefined/.test(found.html), false);
   assert(found.html.includes("of 19 tensors are not what quantizing"));
+});
+
+Deno.test("page: with a text it shows what the JSON says of it, and a curve for each checkpoint", () => {
+  for (const report of [withText(), withText({ ...madeUp(), quants: madeUp().quants.slice(0, 1) })]) {
+    const found = new Page(page(report));
+    assertEquals([found.errors, /NaN|Infinity|undefined/.test(found.html)], [[], false]);
+    const shown = found.having("data-figure").map((element) => {
+      const [path, scale] = [attribute(element, "data-figure")!, attribute(element, "data-scale") ?? null];
+      return { path, text: textOf(element), scale };
+    });
+    assertEquals(wrongFigures(found.data, shown), []);
+    const names = Object.keys(report.quants[0]).filter((key) => /^(perplexity|kl|same|prob)/.test(key));
+    const paths = new Set(shown.map(({ path }) => path));
+    for (const name of names.filter((name) => name !== "kl_quantiles")) assert(paths.has(`quants.0.${name}`), name);
+    for (const name of ["scored", "windows", "window", "perplexity", "perplexity_error"]) {
+      assert(paths.has(`text.${name}`));
+    }
+    const curves = found.all("path").filter((path) => attribute(path, "class") === "curve");
+    assertEquals(curves.length, report.quants.length);
+    const points = attribute(curves[0], "d")!.slice(1).split("L").map((point) => point.split(" ").map(Number));
+    assertEquals(points.length, 101);
+    // Tokens that do not diverge at all lie on the axis, and the curve only rises from there.
+    assert(points[0][1] === points[2][1] && points[2][1] > points[3][1] && points[99][1] > points[100][1]);
+    assert(points.every(([, y], n) => n === 0 || y <= points[n - 1][1]));
+  }
+  // Exact weights: nothing diverges.
+  const exact = withText();
+  const zeros = exact.quants.map((quant) => ({
+    ...quant,
+    kl: 0,
+    kl_max: 0,
+    kl_quantiles: quant.kl_quantiles!.map(() => 0),
+  }));
+  assertEquals(/NaN|Infinity/.test(page({ ...exact, quants: zeros })), false);
 });
 
 Deno.test("page: a report of 272 tensors and two checkpoints is far smaller than a megabyte", () => {

@@ -238,25 +238,20 @@ ${row("Largest", "logits_max", 6)}${row("Mean", "logits_mean", 6)}${row("Values 
 }
 
 /** How well a text is predicted, where the report has one. */
-function prediction({ model, quants, text }: Report): Html | undefined {
+function prediction({ quants, text }: Report): Html | undefined {
   if (text === undefined) return undefined;
-  type Key = keyof QuantFigures;
-  const shown = (value: number | undefined, path: string, digits: number, scale?: number): Part =>
-    value === undefined ? undefined : figure(path, (value * (scale ?? 1)).toFixed(digits), scale);
-  const row = (label: string, key: Key, digits: number, options: { error?: Key; scale?: number; own?: Part } = {}) => {
-    const { error, scale, own } = options;
+  const shown = (value: number, path: string, digits: number, scale?: number) =>
+    figure(path, (value * (scale ?? 1)).toFixed(digits).replace("-", "−"), scale);
+  const spread = (error: number | undefined, path: string, digits: number, scale?: number) =>
+    error !== undefined && markup` <span class="error">± ${shown(error, path, digits, scale)}</span>`;
+  const row = (label: string, key: keyof QuantFigures, digits: number, error?: keyof QuantFigures, scale?: number) => {
     const cells = quants.map((quant, n) => {
-      const spread = error && shown(quant[error] as number | undefined, `quants.${n}.${error}`, digits, scale);
-      return markup`<td class="n">${shown(quant[key] as number, `quants.${n}.${key}`, digits, scale)}${
-        spread && markup` <span class="error">± ${spread}</span>`
-      }</td>`;
+      const path = `quants.${n}`;
+      const wide = error && spread(quant[error] as number | undefined, `${path}.${error}`, digits, scale);
+      return markup`<td class="n">${shown(quant[key] as number, `${path}.${key}`, digits, scale)}${wide}</td>`;
     });
-    return markup`<tr><th scope="row">${label}</th><td class="n">${own ?? "–"}</td>${cells}</tr>\n`;
+    return markup`<tr><th scope="row">${label}</th>${cells}</tr>\n`;
   };
-  const spread = shown(text.perplexity_error, "text.perplexity_error", 4);
-  const own = markup`${figure("text.perplexity", text.perplexity.toFixed(4))}${
-    spread && markup` <span class="error">± ${spread}</span>`
-  }`;
   const decades = commonDecades(quants.flatMap(({ kl_quantiles }) => kl_quantiles ?? []));
   const curves = quants.map((quant) =>
     markup`<figure>
@@ -268,29 +263,31 @@ ${divergenceCurve(quant, decades)}
 </figure>
 `
   );
+  const own = shown(text.perplexity, "text.perplexity", 4);
   return section(
     "prediction",
     "How well a text is predicted",
     markup`${figure("text.scored", grouped(text.scored))} tokens of <code>${text.file}</code> are predicted, in
 ${figure("text.windows", grouped(text.windows))} windows of ${figure("text.window", grouped(text.window))} tokens.
-Perplexity is the exponential of the mean of −log p of the right token; the divergence is that of Kullback and Leibler
-from the reference, in nats; ± is a standard error.`,
+Perplexity is the exponential of the mean of −log p of the right token; the reference’s is
+${own}${spread(text.perplexity_error, "text.perplexity_error", 4)}. The divergence is that of Kullback and Leibler from
+the reference, in nats for each token. ± is a standard error.`,
     [
       scrolling(
         "Table of the text's figures",
         markup`<table>
-<thead><tr><th scope="col">Figure</th><th scope="col" class="n">${model.name}</th>${
+<thead><tr><th scope="col">Figure</th>${
           quants.map(({ name }) => markup`<th scope="col" class="n">${name}</th>`)
         }</tr></thead>
 <tbody>
-${row("Perplexity", "perplexity", 4, { error: "perplexity_error", own })}${
-          row("Perplexity / the reference’s", "perplexity_ratio", 6, { error: "perplexity_ratio_error" })
-        }${row("Divergence: mean", "kl", 6, { error: "kl_error" })}${row("Divergence: median", "kl_median", 6)}${
-          row("Divergence: 99.9 % of the tokens are below", "kl_p999", 6)
+${row("Perplexity", "perplexity", 4, "perplexity_error")}${
+          row("Perplexity / the reference’s", "perplexity_ratio", 6, "perplexity_ratio_error")
+        }${row("Divergence: mean", "kl", 6, "kl_error")}${row("Divergence: median", "kl_median", 6)}${
+          row("Divergence: 99.9 % are below", "kl_p999", 6)
         }${row("Divergence: largest", "kl_max", 6)}${
-          row("Same most probable token, %", "same_top", 2, { error: "same_top_error", scale: 100 })
-        }${row("Change of the right token’s probability: root mean square", "prob_rms", 6)}${
-          row("Change of the right token’s probability: mean", "prob_mean", 6)
+          row("Same most probable token, %", "same_top", 2, "same_top_error", 100)
+        }${row("Right token’s probability: RMS change", "prob_rms", 6)}${
+          row("Right token’s probability: mean change", "prob_mean", 6)
         }</tbody>
 </table>`,
       ),

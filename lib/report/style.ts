@@ -161,6 +161,7 @@ input{accent-color:var(--bar);margin:0 .2rem 0 0;vertical-align:-.1em}
 @media (max-width:40rem){
  .answers .margin{float:none;display:block}
  .answers .token{margin:0}
+ td .error{display:block}
  th,td{padding-inline:.5rem}
  body{font-size:15px}
  .card,figure{padding:.9rem}
