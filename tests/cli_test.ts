@@ -114,7 +114,7 @@ for (const name of COMMANDS) {
     for (const [flag] of usage.matchAll(/--[a-z-]+/g)) assertMatch(help.out, new RegExp(`^  ${flag}\\b.*  \\S`, "m"));
     assertMatch(help.out, /^exit status: 0 .*, 2 trouble$/m);
     assertMatch(help.out, new RegExp(`^example: rabbit ${name} `, "m"));
-    const writes = ["quantize", "report", "gen"].includes(name);
+    const writes = ["quantize", "report", "import", "gen"].includes(name);
     assertEquals((await rabbit(".", [name, "--out", "x", "--help"])).code, writes ? 0 : 2);
   });
 }

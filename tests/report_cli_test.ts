@@ -127,7 +127,10 @@ Deno.test("rabbit report --text says what compare --text says, of all checkpoint
     const text = join(directory, "text.txt");
     Deno.writeTextFileSync(text, Deno.readTextFileSync(`${ROOT}fixtures/opticks.txt`).slice(0, 400));
     const file = join(directory, "page.html");
-    const printed = JSON.parse(await done(model, ...quants, "--out", file, "--text", text, "--steps", "2", "--json"));
+    const ran = await run(model, ...quants, "--out", file, "--text", text, "--steps", "2", "--json");
+    // The development model's vocab.json does not say how a text is split, of which there is a warning.
+    assert(ran.code === 0 && /^rabbit: warning: --text: [^\n]*\n$/.test(ran.err), ran.err);
+    const printed = JSON.parse(ran.out);
     const { data } = open(file);
     const { file: name, ...counts } = printed.text;
     assertEquals([name, data.text], [text, printed.text]);

@@ -99,8 +99,8 @@ function zsh(commands: readonly Command[]): string {
   const cases = commands.map((command) => {
     const specs = [
       ...flagsOf(command).map(zshFlag),
-      ...command.positionals.map(({ name, path, optional }) =>
-        `${optional ? "::" : ":"}${name.replaceAll(":", "\\:")}:${zshValue(name, path)}`
+      ...command.positionals.map(({ name, path, optional, many }) =>
+        `${many ? "*" : ""}${optional ? "::" : ":"}${name.replaceAll(":", "\\:")}:${zshValue(name, path)}`
       ),
     ];
     return `    ${command.name})\n      _arguments ${

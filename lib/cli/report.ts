@@ -22,8 +22,8 @@ export const reportCommand: Command = {
   name: "report",
   summary: "write one HTML page that shows what quantizing costs: sizes, answers, logits, the error of each tensor",
   positionals: [
-    { name: "FLOAT", help: "the float checkpoint, file or directory" },
-    { name: "QUANT", many: true, help: "one quantized checkpoint of it or several" },
+    { name: "FLOAT", path: true, help: "the float checkpoint, file or directory" },
+    { name: "QUANT", path: true, many: true, help: "one quantized checkpoint of it or several" },
   ],
   flags: [
     { name: "out", value: "FILE", required: true, help: "the page, a file that ends in .html" },
