@@ -5,9 +5,9 @@
  * @module
  */
 
-import { setImmediate } from "node:timers";
 import { checkFinite, greedy, trace } from "./compare.ts";
 import { Difference, Distribution, Divergence, margin } from "./metrics.ts";
+import { nextTurn } from "./node.ts";
 import type { TextDecoder } from "./text.ts";
 
 /** Tokens of an answer: as many as `compare` decodes. */
@@ -97,7 +97,7 @@ export async function measureAnswers(
     }
     progress?.(done += prompt.length + ANSWER_STEPS);
     // Signals arrive between turns of the event loop only.
-    await new Promise((resolve) => setImmediate(resolve));
+    await nextTurn();
     signal?.throwIfAborted();
   }
   return results;

@@ -5,12 +5,12 @@
  * @module
  */
 
-import { setImmediate } from "node:timers";
 import { CheckpointError, SystemError } from "./errors.ts";
 import { type BlockFormat, type FloatFormat, FORMATS } from "./format/blocks.ts";
 import { openFile, readAt, writeAt } from "./format/checkpoint.ts";
 import { type BlockKernels, type SquaredError } from "./kernels/scalar.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "./kernels/wasm.ts";
+import { nextTurn } from "./node.ts";
 
 /** Bytes of one side of a chunk: small enough for a processor's cache, large enough to make messages cheap. */
 export const CHUNK_BYTES = 1 << 21;
@@ -205,7 +205,7 @@ export async function runChunks(
     let consumed = 0;
     while (!upcoming.done || consumed < started) {
       // Messages and signals arrive between turns of the event loop only.
-      await new Promise((resolve) => setImmediate(resolve));
+      await nextTurn();
       signal?.throwIfAborted();
       while (!upcoming.done && free.length > 0) {
         const idle = workers.find(({ load }) => load < WORKER_QUEUE);

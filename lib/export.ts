@@ -7,7 +7,6 @@
 
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
-import { createHash } from "node:crypto";
 import type { Config } from "./decoder/config.ts";
 import {
   architectureOf,
@@ -26,6 +25,7 @@ import { type Checkpoint, exists, nameOf, NewFiles, sameFile, TensorReader, writ
 import { f16IsFinite } from "./format/floats.ts";
 import { fromQ4B32, type GgmlType, typeOf } from "./format/ggml.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./format/gguf.ts";
+import { sha256 } from "./node.ts";
 import { pacer } from "./pace.ts";
 
 /** Bytes of a tensor that are held at once, where its heads are not larger. */
@@ -164,7 +164,7 @@ export async function exportGguf(plan: ExportPlan, path: string, options: Export
   const files = new NewFiles(dirname(path));
   try {
     const { file, partial } = files.create(basename(path));
-    const digest = createHash("sha256");
+    const digest = await sha256();
     const pause = pacer(options.signal);
     let offset = 0;
     const put = (bytes: Uint8Array) => {

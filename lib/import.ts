@@ -5,7 +5,6 @@
  */
 
 import { join } from "@std/path/join";
-import { createHash } from "node:crypto";
 import { configOf, type NamedTensor, ROPE_FACTORS, separateRows, tensorsOf, type Weights } from "./decoder/gguf.ts";
 import { specialIds, vocabularyFiles, vocabularyOf } from "./decoder/vocabulary.ts";
 import { CheckpointError, UsageError } from "./errors.ts";
@@ -33,6 +32,7 @@ import { bf16ToF32, f16IsFinite, f16ToF32, f32ToBf16, f32ToF16 } from "./format/
 import { READABLE, toQ4B32 } from "./format/ggml.ts";
 import { type Gguf, type GgufTensor, parseGguf } from "./format/gguf.ts";
 import { serializeHeader } from "./format/safetensors.ts";
+import { sha256 } from "./node.ts";
 import { pacer } from "./pace.ts";
 
 /** What the weights of an import become: `--dtype`. */
@@ -241,7 +241,7 @@ export async function importGguf(plan: ImportPlan, directory: string, options: I
   const files = new NewFiles(directory);
   try {
     const { file, partial } = files.create(MODEL_FILE);
-    const digest = createHash("sha256");
+    const digest = await sha256();
     const pause = pacer(options.signal);
     let offset = 0;
     const put = (bytes: Uint8Array) => {

@@ -5,7 +5,6 @@
  */
 
 import { join } from "@std/path/join";
-import { createHash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Span } from "./chunks.ts";
 import { CheckpointError, systemError } from "./errors.ts";
 import {
@@ -31,6 +30,7 @@ import {
   writeAt,
 } from "./format/checkpoint.ts";
 import { serializeHeader } from "./format/safetensors.ts";
+import { sha256 } from "./node.ts";
 
 /** A tensor of the new file. */
 export interface PlannedTensor {
@@ -148,7 +148,7 @@ export async function quantize(plan: Plan, directory: string, options: QuantizeO
   try {
     const { file, partial } = files.create(MODEL_FILE);
     writeAt(file, partial, 0, plan.header);
-    const digest = createHash("sha256").update(plan.header);
+    const digest = (await sha256()).update(plan.header);
     const target = plan.source.files.length;
     const placed = new WeakMap<Chunk, Placed>();
     const chunks = (function* () {

@@ -5,9 +5,9 @@
  * @module
  */
 
-import { setImmediate } from "node:timers";
 import { checkFinite, type Decoder } from "./compare.ts";
 import { Distribution, Divergence } from "./metrics.ts";
+import { nextTurn } from "./node.ts";
 
 /** A model that says what follows each token. */
 export interface TextDecoder extends Decoder {
@@ -97,7 +97,7 @@ export async function measureText(
       done += batch.length;
       progress?.(done);
       // Signals arrive between turns of the event loop only.
-      await new Promise((resolve) => setImmediate(resolve));
+      await nextTurn();
       signal?.throwIfAborted();
     }
   }

@@ -4,11 +4,12 @@
  * @module
  */
 
-import { createHash, type Hash } from "node:crypto";
+import type { Hash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks } from "./chunks.ts";
 import { CheckpointError } from "./errors.ts";
 import { BLOCK, type BlockFormat, FORMATS } from "./format/blocks.ts";
 import { type Checkpoint, nameOf, openFile, readAt, type Tensor } from "./format/checkpoint.ts";
+import { sha256 } from "./node.ts";
 import { checkEncoded, piecesOf, type Placed, type PlannedTensor, planQuantize, type Progress } from "./quantize.ts";
 
 /** Options of {@link verify} and {@link verifyAgainst}. */
@@ -56,7 +57,7 @@ export interface Against extends Verified {
  */
 export async function verify(checkpoint: Checkpoint, options: VerifyOptions): Promise<Verified> {
   const { width } = checkpoint;
-  const digests = new Digests(checkpoint);
+  const digests = await Digests.of(checkpoint);
   const places = new Map<Chunk, { tensor: Tensor; first: number }>();
   const chunks = (function* () {
     for (const tensor of checkpoint.tensors) {
@@ -105,7 +106,7 @@ export async function verifyAgainst(
   }
   const plan = planQuantize(source, format);
   const planned = new Map(plan.tensors.map((tensor) => [tensor.source.name, tensor]));
-  const digests = new Digests(checkpoint);
+  const digests = await Digests.of(checkpoint);
   const reports = new Map<string, { -readonly [K in keyof TensorReport]: TensorReport[K] }>();
   const sums = new Map<string, { errors: number; squares: number }>();
   const places = new Map<Chunk, Placed & { stored: Tensor }>();
@@ -214,22 +215,23 @@ function checkScale(checkpoint: Checkpoint, tensor: Tensor, first: number, resul
 
 /** The SHA-256 of each file of a checkpoint: the header is read here, the tensors come in the order of the data. */
 class Digests {
-  readonly #hashes: Hash[];
+  private constructor(readonly hashes: readonly Hash[]) {}
 
-  constructor(checkpoint: Checkpoint) {
-    this.#hashes = checkpoint.files.map(({ path, dataStart }) => {
+  static async of(checkpoint: Checkpoint): Promise<Digests> {
+    const hashes = checkpoint.files.map(async ({ path, dataStart }) => {
       using file = openFile(path);
       const start = new Uint8Array(dataStart);
       readAt(file, path, 0, start);
-      return createHash("sha256").update(start);
+      return (await sha256()).update(start);
     });
+    return new Digests(await Promise.all(hashes));
   }
 
   update(file: number, bytes: Uint8Array): void {
-    this.#hashes[file].update(bytes);
+    this.hashes[file].update(bytes);
   }
 
   finish(): string[] {
-    return this.#hashes.map((hash) => hash.digest("hex"));
+    return this.hashes.map((hash) => hash.digest("hex"));
   }
 }

@@ -3,7 +3,7 @@ import { ROOT, tree } from "./program.ts";
 
 /** The layers, lowest first. A module imports from its own layer and from lower ones. */
 const LAYERS: readonly (readonly RegExp[])[] = [
-  [/^lib\/errors\.ts$/, /^lib\/metrics\.ts$/],
+  [/^lib\/errors\.ts$/, /^lib\/metrics\.ts$/, /^lib\/node\.ts$/],
   [/^lib\/format\//],
   [/^lib\/kernels\//],
   [/^lib\/decoder\//, /^lib\/chunks\.ts$/, /^lib\/chunk_worker\.ts$/, /^lib\/pace\.ts$/],
@@ -14,7 +14,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
 ];
 
 /** Modules that import nothing at all. */
-const ALONE = ["lib/errors.ts", "lib/metrics.ts"];
+const ALONE = ["lib/errors.ts", "lib/metrics.ts", "lib/node.ts"];
 
 /** Neighbours in one layer that may not know each other. */
 const APART: readonly (readonly [RegExp, RegExp])[] = [
