@@ -97,7 +97,8 @@ Deno.test("Llama with integer activations is alike with all implementations, and
       const ids = idsOf(9);
       const run = (ops: Reference | Pool) => using(ops, (ops) => load(ops, directory).feed(ids).slice());
       const exact = [...run(new Reference("f32"))];
-      for (const [activations, near] of [["i16", 2e-3], ["i8", 0.5]] as [Activations, number][]) {
+      // Attention has eleven bits and a sign with i16, so its error is the larger part.
+      for (const [activations, near] of [["i16", 1e-2], ["i8", 0.5]] as [Activations, number][]) {
         const defined = run(new Reference(activations));
         assertNear(defined, exact, near, `q${bits} ${activations}`);
         for (const threads of [1, 2, 3]) {
