@@ -248,83 +248,127 @@ function far(
   }
 }
 
-/** Half a group (4 rows) times four tokens; exact binary32 activations. `half` is a constant of the call. */
+/** One group times four tokens; exact binary32 activations. Columns 0 to 15 of a block come first, then 16 to 31. */
 @inline
-function half4(kind: i32, half: i32, w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+function group4(kind: i32, w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
   const mask = maskOf(kind), mask2 = kind == Q4 ? i32x4.splat(highNibble) : mask;
   const power = f32x4.splat(kind == Q4 ? lowPower : halfPower), power2 = kind == Q4 ? f32x4.splat(highPower) : power;
   const bias = f32x4.splat(lowBias), bias2 = f32x4.splat(highBias);
   const bits = i32x4.splat(halfBits), scale = f32x4.splat(halfPower);
-  let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
-  let x1 = x + xStride, x2 = x1 + xStride, x3 = x2 + xStride;
+  let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
+  const stride2 = xStride << 1, stride3 = stride2 + xStride;
   for (let n = 0; n < blocks; n++) {
-    let aLow = f32x4.splat(0), bLow = f32x4.splat(0), cLow = f32x4.splat(0), dLow = f32x4.splat(0);
-    let aHigh = f32x4.splat(0), bHigh = f32x4.splat(0), cHigh = f32x4.splat(0), dHigh = f32x4.splat(0);
-    for (const end = x + 64; x < end; x += 16, x1 += 16, x2 += 16, x3 += 16, w += quadBytes(kind)) {
-      const aL = v128.load(x), aH = v128.load(x, 64), bL = v128.load(x1), bH = v128.load(x1, 64);
-      const cL = v128.load(x2), cH = v128.load(x2, 64), dL = v128.load(x3), dH = v128.load(x3, 64);
-      const word = wordOf(kind, w, half);
-      let p = pairOf(kind, w, 0, half, word);
-      let low = lowOf(kind, w, 0, half, p, mask, power, bias);
-      let high = highOf(kind, w, 0, half, p, mask2, power2, bias2);
-      aLow = madd(aLow, low, lane0(aL));
-      aHigh = madd(aHigh, high, lane0(aH));
-      bLow = madd(bLow, low, lane0(bL));
-      bHigh = madd(bHigh, high, lane0(bH));
-      cLow = madd(cLow, low, lane0(cL));
-      cHigh = madd(cHigh, high, lane0(cH));
-      dLow = madd(dLow, low, lane0(dL));
-      dHigh = madd(dHigh, high, lane0(dH));
-      p = pairOf(kind, w, 1, half, word);
-      low = lowOf(kind, w, 1, half, p, mask, power, bias);
-      high = highOf(kind, w, 1, half, p, mask2, power2, bias2);
-      aLow = madd(aLow, low, lane1(aL));
-      aHigh = madd(aHigh, high, lane1(aH));
-      bLow = madd(bLow, low, lane1(bL));
-      bHigh = madd(bHigh, high, lane1(bH));
-      cLow = madd(cLow, low, lane1(cL));
-      cHigh = madd(cHigh, high, lane1(cH));
-      dLow = madd(dLow, low, lane1(dL));
-      dHigh = madd(dHigh, high, lane1(dH));
-      p = pairOf(kind, w, 2, half, word);
-      low = lowOf(kind, w, 2, half, p, mask, power, bias);
-      high = highOf(kind, w, 2, half, p, mask2, power2, bias2);
-      aLow = madd(aLow, low, lane2(aL));
-      aHigh = madd(aHigh, high, lane2(aH));
-      bLow = madd(bLow, low, lane2(bL));
-      bHigh = madd(bHigh, high, lane2(bH));
-      cLow = madd(cLow, low, lane2(cL));
-      cHigh = madd(cHigh, high, lane2(cH));
-      dLow = madd(dLow, low, lane2(dL));
-      dHigh = madd(dHigh, high, lane2(dH));
-      p = pairOf(kind, w, 3, half, word);
-      low = lowOf(kind, w, 3, half, p, mask, power, bias);
-      high = highOf(kind, w, 3, half, p, mask2, power2, bias2);
-      aLow = madd(aLow, low, lane3(aL));
-      aHigh = madd(aHigh, high, lane3(aH));
-      bLow = madd(bLow, low, lane3(bL));
-      bHigh = madd(bHigh, high, lane3(bH));
-      cLow = madd(cLow, low, lane3(cL));
-      cHigh = madd(cHigh, high, lane3(cH));
-      dLow = madd(dLow, low, lane3(dL));
-      dHigh = madd(dHigh, high, lane3(dH));
+    let p0 = f32x4.splat(0), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
+    for (const end = x + 64; x < end; x += 16, w += quadBytes(kind)) {
+      const x0 = v128.load(x), x1 = v128.load(x + xStride), x2 = v128.load(x + stride2), x3 = v128.load(x + stride3);
+      const pWord = wordOf(kind, w, 0), qWord = wordOf(kind, w, 1);
+      let u = lowOf(kind, w, 0, 0, pairOf(kind, w, 0, 0, pWord), mask, power, bias);
+      let v = lowOf(kind, w, 0, 1, pairOf(kind, w, 0, 1, qWord), mask, power, bias);
+      let z = lane0(x0);
+      p0 = madd(p0, u, z), q0 = madd(q0, v, z);
+      z = lane0(x1);
+      p1 = madd(p1, u, z), q1 = madd(q1, v, z);
+      z = lane0(x2);
+      p2 = madd(p2, u, z), q2 = madd(q2, v, z);
+      z = lane0(x3);
+      p3 = madd(p3, u, z), q3 = madd(q3, v, z);
+      u = lowOf(kind, w, 1, 0, pairOf(kind, w, 1, 0, pWord), mask, power, bias);
+      v = lowOf(kind, w, 1, 1, pairOf(kind, w, 1, 1, qWord), mask, power, bias);
+      z = lane1(x0);
+      p0 = madd(p0, u, z), q0 = madd(q0, v, z);
+      z = lane1(x1);
+      p1 = madd(p1, u, z), q1 = madd(q1, v, z);
+      z = lane1(x2);
+      p2 = madd(p2, u, z), q2 = madd(q2, v, z);
+      z = lane1(x3);
+      p3 = madd(p3, u, z), q3 = madd(q3, v, z);
+      u = lowOf(kind, w, 2, 0, pairOf(kind, w, 2, 0, pWord), mask, power, bias);
+      v = lowOf(kind, w, 2, 1, pairOf(kind, w, 2, 1, qWord), mask, power, bias);
+      z = lane2(x0);
+      p0 = madd(p0, u, z), q0 = madd(q0, v, z);
+      z = lane2(x1);
+      p1 = madd(p1, u, z), q1 = madd(q1, v, z);
+      z = lane2(x2);
+      p2 = madd(p2, u, z), q2 = madd(q2, v, z);
+      z = lane2(x3);
+      p3 = madd(p3, u, z), q3 = madd(q3, v, z);
+      u = lowOf(kind, w, 3, 0, pairOf(kind, w, 3, 0, pWord), mask, power, bias);
+      v = lowOf(kind, w, 3, 1, pairOf(kind, w, 3, 1, qWord), mask, power, bias);
+      z = lane3(x0);
+      p0 = madd(p0, u, z), q0 = madd(q0, v, z);
+      z = lane3(x1);
+      p1 = madd(p1, u, z), q1 = madd(q1, v, z);
+      z = lane3(x2);
+      p2 = madd(p2, u, z), q2 = madd(q2, v, z);
+      z = lane3(x3);
+      p3 = madd(p3, u, z), q3 = madd(q3, v, z);
+    }
+    w -= 4 * quadBytes(kind);
+    let r0 = f32x4.splat(0), r1 = r0, r2 = r0, r3 = r0, s0 = r0, s1 = r0, s2 = r0, s3 = r0;
+    for (const end = x + 64; x < end; x += 16, w += quadBytes(kind)) {
+      const x0 = v128.load(x), x1 = v128.load(x + xStride), x2 = v128.load(x + stride2), x3 = v128.load(x + stride3);
+      const pWord = wordOf(kind, w, 0), qWord = wordOf(kind, w, 1);
+      let u = highOf(kind, w, 0, 0, pairOf(kind, w, 0, 0, pWord), mask2, power2, bias2);
+      let v = highOf(kind, w, 0, 1, pairOf(kind, w, 0, 1, qWord), mask2, power2, bias2);
+      let z = lane0(x0);
+      r0 = madd(r0, u, z), s0 = madd(s0, v, z);
+      z = lane0(x1);
+      r1 = madd(r1, u, z), s1 = madd(s1, v, z);
+      z = lane0(x2);
+      r2 = madd(r2, u, z), s2 = madd(s2, v, z);
+      z = lane0(x3);
+      r3 = madd(r3, u, z), s3 = madd(s3, v, z);
+      u = highOf(kind, w, 1, 0, pairOf(kind, w, 1, 0, pWord), mask2, power2, bias2);
+      v = highOf(kind, w, 1, 1, pairOf(kind, w, 1, 1, qWord), mask2, power2, bias2);
+      z = lane1(x0);
+      r0 = madd(r0, u, z), s0 = madd(s0, v, z);
+      z = lane1(x1);
+      r1 = madd(r1, u, z), s1 = madd(s1, v, z);
+      z = lane1(x2);
+      r2 = madd(r2, u, z), s2 = madd(s2, v, z);
+      z = lane1(x3);
+      r3 = madd(r3, u, z), s3 = madd(s3, v, z);
+      u = highOf(kind, w, 2, 0, pairOf(kind, w, 2, 0, pWord), mask2, power2, bias2);
+      v = highOf(kind, w, 2, 1, pairOf(kind, w, 2, 1, qWord), mask2, power2, bias2);
+      z = lane2(x0);
+      r0 = madd(r0, u, z), s0 = madd(s0, v, z);
+      z = lane2(x1);
+      r1 = madd(r1, u, z), s1 = madd(s1, v, z);
+      z = lane2(x2);
+      r2 = madd(r2, u, z), s2 = madd(s2, v, z);
+      z = lane2(x3);
+      r3 = madd(r3, u, z), s3 = madd(s3, v, z);
+      u = highOf(kind, w, 3, 0, pairOf(kind, w, 3, 0, pWord), mask2, power2, bias2);
+      v = highOf(kind, w, 3, 1, pairOf(kind, w, 3, 1, qWord), mask2, power2, bias2);
+      z = lane3(x0);
+      r0 = madd(r0, u, z), s0 = madd(s0, v, z);
+      z = lane3(x1);
+      r1 = madd(r1, u, z), s1 = madd(s1, v, z);
+      z = lane3(x2);
+      r2 = madd(r2, u, z), s2 = madd(s2, v, z);
+      z = lane3(x3);
+      r3 = madd(r3, u, z), s3 = madd(s3, v, z);
     }
     w += halfBytes(kind);
-    const scales = scalesOf(half, kind <= Q8 ? v128.load(w) : a, bits, scale);
-    a = finish(kind, a, aLow, aHigh, scales);
-    b = finish(kind, b, bLow, bHigh, scales);
-    c = finish(kind, c, cLow, cHigh, scales);
-    d = finish(kind, d, dLow, dHigh, scales);
+    const packed = kind <= Q8 ? v128.load(w) : mask;
+    const c = scalesOf(0, packed, bits, scale), d = scalesOf(1, packed, bits, scale);
+    a0 = finish(kind, a0, p0, r0, c), b0 = finish(kind, b0, q0, s0, d);
+    a1 = finish(kind, a1, p1, r1, c), b1 = finish(kind, b1, q1, s1, d);
+    a2 = finish(kind, a2, p2, r2, c), b2 = finish(kind, b2, q2, s2, d);
+    a3 = finish(kind, a3, p3, r3, c), b3 = finish(kind, b3, q3, s3, d);
     if (kind <= Q8) w += 16;
-    x += 64;
-    x1 += 64;
-    x2 += 64;
-    x3 += 64;
   }
-  v128.store(y, a);
-  v128.store(y + yStride, b);
-  v128.store(y + 2 * yStride, c);
-  v128.store(y + 3 * yStride, d);
+  v128.store(y, a0);
+  v128.store(y, b0, 16);
+  y += yStride;
+  v128.store(y, a1);
+  v128.store(y, b1, 16);
+  y += yStride;
+  v128.store(y, a2);
+  v128.store(y, b2, 16);
+  y += yStride;
+  v128.store(y, a3);
+  v128.store(y, b3, 16);
 }
 
 @inline
@@ -342,9 +386,7 @@ function exact(
   for (let g = 0; g < groups; g++) {
     let t = 0;
     for (; t + 4 <= tokens; t += 4) {
-      const from = x + t * xStride, to = y + t * yStride;
-      half4(kind, 0, w, from, xStride, blocks, to, yStride);
-      half4(kind, 1, w, from, xStride, blocks, to + 16, yStride);
+      group4(kind, w, x + t * xStride, xStride, blocks, y + t * yStride, yStride);
     }
     for (; t < tokens; t++) far(kind, 1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, 1);
     w += blockBytes(kind) * blocks;
@@ -602,64 +644,127 @@ function q4i8far(
   }
 }
 
-/** The integer dots of a block of 4 rows, unpacked, with one token. */
+/** One group times four tokens. */
 @inline
-function q4i8block(
-  x: usize,
-  one: v128,
-  q0: v128,
-  q1: v128,
-  q2: v128,
-  q3: v128,
-  q4: v128,
-  q5: v128,
-  q6: v128,
-  q7: v128,
-): v128 {
-  const lows = v128.load(x), highs = v128.load(x, 16);
-  let t = dot8(lane0(lows), q0);
-  t = i16x8.add(t, dot8(lane1(lows), q1));
-  t = i16x8.add(t, dot8(lane2(lows), q2));
-  t = i16x8.add(t, dot8(lane3(lows), q3));
-  t = i16x8.add(t, dot8(lane0(highs), q4));
-  t = i16x8.add(t, dot8(lane1(highs), q5));
-  t = i16x8.add(t, dot8(lane2(highs), q6));
-  t = i16x8.add(t, dot8(lane3(highs), q7));
-  return i32x4.dot_i16x8_s(t, one);
-}
-
-/** Half a group times four tokens; `half` is a constant of the call. */
-@inline
-function q4i8half4(half: i32, w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+function q4i8group4(w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
   const mask = i32x4.splat(nibbles), one = i32x4.splat(ones);
   const bits = i32x4.splat(halfBits), power = f32x4.splat(halfPower);
-  let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
-  let xs = x + (<usize> blocks << 5), sums = xs + (<usize> blocks << 2);
+  let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
   const stride2 = xStride << 1, stride3 = stride2 + xStride;
-  for (let n = 0; n < blocks; n++) {
-    const p0 = v128.load(w + half * 64), p1 = v128.load(w + half * 64 + 16);
-    const p2 = v128.load(w + half * 64 + 32), p3 = v128.load(w + half * 64 + 48);
-    const q0 = v128.and(p0, mask), q1 = v128.and(p1, mask), q2 = v128.and(p2, mask), q3 = v128.and(p3, mask);
-    const q4 = v128.and(i16x8.shr_u(p0, 4), mask), q5 = v128.and(i16x8.shr_u(p1, 4), mask);
-    const q6 = v128.and(i16x8.shr_u(p2, 4), mask), q7 = v128.and(i16x8.shr_u(p3, 4), mask);
-    const scales = scalesOf(half, v128.load(w, 128), bits, power);
-    const e = q4i8block(x, one, q0, q1, q2, q3, q4, q5, q6, q7);
-    a = scaled(a, i32x4.sub(e, splat(sums)), splat(xs), scales);
-    const f = q4i8block(x + xStride, one, q0, q1, q2, q3, q4, q5, q6, q7);
-    b = scaled(b, i32x4.sub(f, splat(sums + xStride)), splat(xs + xStride), scales);
-    const g = q4i8block(x + stride2, one, q0, q1, q2, q3, q4, q5, q6, q7);
-    c = scaled(c, i32x4.sub(g, splat(sums + stride2)), splat(xs + stride2), scales);
-    const h = q4i8block(x + stride3, one, q0, q1, q2, q3, q4, q5, q6, q7);
-    d = scaled(d, i32x4.sub(h, splat(sums + stride3)), splat(xs + stride3), scales);
-    w += 144;
-    x += 32;
-    xs += 4;
-    sums += 4;
+  const toSums = <usize> blocks << 2;
+  for (let n = 0, xs = x + (<usize> blocks << 5); n < blocks; n++, w += 144, x += 32, xs += 4) {
+    let x0 = v128.load(x), x1 = v128.load(x + xStride), x2 = v128.load(x + stride2), x3 = v128.load(x + stride3);
+    let u = v128.and(v128.load(w, 0), mask);
+    let v = v128.and(v128.load(w, 64), mask);
+    let z = lane0(x0);
+    let p0 = dot8(z, u), q0 = dot8(z, v);
+    z = lane0(x1);
+    let p1 = dot8(z, u), q1 = dot8(z, v);
+    z = lane0(x2);
+    let p2 = dot8(z, u), q2 = dot8(z, v);
+    z = lane0(x3);
+    let p3 = dot8(z, u), q3 = dot8(z, v);
+    u = v128.and(v128.load(w, 16), mask);
+    v = v128.and(v128.load(w, 80), mask);
+    z = lane1(x0);
+    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
+    z = lane1(x1);
+    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
+    z = lane1(x2);
+    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
+    z = lane1(x3);
+    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
+    u = v128.and(v128.load(w, 32), mask);
+    v = v128.and(v128.load(w, 96), mask);
+    z = lane2(x0);
+    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
+    z = lane2(x1);
+    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
+    z = lane2(x2);
+    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
+    z = lane2(x3);
+    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
+    u = v128.and(v128.load(w, 48), mask);
+    v = v128.and(v128.load(w, 112), mask);
+    z = lane3(x0);
+    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
+    z = lane3(x1);
+    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
+    z = lane3(x2);
+    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
+    z = lane3(x3);
+    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
+    x0 = v128.load(x, 16), x1 = v128.load(x + xStride, 16);
+    x2 = v128.load(x + stride2, 16), x3 = v128.load(x + stride3, 16);
+    u = v128.and(i16x8.shr_u(v128.load(w, 0), 4), mask);
+    v = v128.and(i16x8.shr_u(v128.load(w, 64), 4), mask);
+    z = lane0(x0);
+    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
+    z = lane0(x1);
+    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
+    z = lane0(x2);
+    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
+    z = lane0(x3);
+    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
+    u = v128.and(i16x8.shr_u(v128.load(w, 16), 4), mask);
+    v = v128.and(i16x8.shr_u(v128.load(w, 80), 4), mask);
+    z = lane1(x0);
+    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
+    z = lane1(x1);
+    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
+    z = lane1(x2);
+    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
+    z = lane1(x3);
+    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
+    u = v128.and(i16x8.shr_u(v128.load(w, 32), 4), mask);
+    v = v128.and(i16x8.shr_u(v128.load(w, 96), 4), mask);
+    z = lane2(x0);
+    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
+    z = lane2(x1);
+    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
+    z = lane2(x2);
+    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
+    z = lane2(x3);
+    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
+    u = v128.and(i16x8.shr_u(v128.load(w, 48), 4), mask);
+    v = v128.and(i16x8.shr_u(v128.load(w, 112), 4), mask);
+    z = lane3(x0);
+    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
+    z = lane3(x1);
+    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
+    z = lane3(x2);
+    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
+    z = lane3(x3);
+    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
+    const packed = v128.load(w, 128);
+    const c = scalesOf(0, packed, bits, power), d = scalesOf(1, packed, bits, power);
+    let scale = splat(xs), bias = splat(xs + toSums);
+    a0 = scaled(a0, i32x4.sub(i32x4.dot_i16x8_s(p0, one), bias), scale, c);
+    b0 = scaled(b0, i32x4.sub(i32x4.dot_i16x8_s(q0, one), bias), scale, d);
+    scale = splat(xs + xStride);
+    bias = splat(xs + xStride + toSums);
+    a1 = scaled(a1, i32x4.sub(i32x4.dot_i16x8_s(p1, one), bias), scale, c);
+    b1 = scaled(b1, i32x4.sub(i32x4.dot_i16x8_s(q1, one), bias), scale, d);
+    scale = splat(xs + stride2);
+    bias = splat(xs + stride2 + toSums);
+    a2 = scaled(a2, i32x4.sub(i32x4.dot_i16x8_s(p2, one), bias), scale, c);
+    b2 = scaled(b2, i32x4.sub(i32x4.dot_i16x8_s(q2, one), bias), scale, d);
+    scale = splat(xs + stride3);
+    bias = splat(xs + stride3 + toSums);
+    a3 = scaled(a3, i32x4.sub(i32x4.dot_i16x8_s(p3, one), bias), scale, c);
+    b3 = scaled(b3, i32x4.sub(i32x4.dot_i16x8_s(q3, one), bias), scale, d);
   }
-  v128.store(y, a);
-  v128.store(y + yStride, b);
-  v128.store(y + 2 * yStride, c);
-  v128.store(y + 3 * yStride, d);
+  v128.store(y, a0);
+  v128.store(y, b0, 16);
+  y += yStride;
+  v128.store(y, a1);
+  v128.store(y, b1, 16);
+  y += yStride;
+  v128.store(y, a2);
+  v128.store(y, b2, 16);
+  y += yStride;
+  v128.store(y, a3);
+  v128.store(y, b3, 16);
 }
 
 /** y = W x with four-bit weights and blocks of int8 activations. */
@@ -676,9 +781,7 @@ export function i8_q4(
   for (let g = 0; g < groups; g++) {
     let t = 0;
     for (; t + 4 <= tokens; t += 4) {
-      const from = x + t * xStride, to = y + t * yStride;
-      q4i8half4(0, w, from, xStride, blocks, to, yStride);
-      q4i8half4(1, w, from, xStride, blocks, to + 16, yStride);
+      q4i8group4(w, x + t * xStride, xStride, blocks, y + t * yStride, yStride);
     }
     for (; t < tokens; t++) q4i8far(1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, 1);
     w += 144 * blocks;
@@ -825,39 +928,81 @@ function q8i16far(
   }
 }
 
-/** Half a group times four tokens; `half` is a constant of the call. */
+/** One group times four tokens. */
 @inline
-function q8i16half4(half: i32, w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+function q8i16group4(w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
   const bits = i32x4.splat(halfBits), power = f32x4.splat(halfPower);
-  let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
-  let xs = x + (<usize> blocks << 6);
+  let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
   const stride2 = xStride << 1, stride3 = stride2 + xStride;
-  for (let n = 0; n < blocks; n++) {
-    let t = i32x4.splat(0), u = i32x4.splat(0), v = i32x4.splat(0), z = i32x4.splat(0);
+  for (let n = 0, xs = x + (<usize> blocks << 6); n < blocks; n++, xs += 4) {
+    let p0 = i32x4.splat(0), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
     for (const end = x + 64; x < end; x += 16, w += 32) {
-      const p = v128.load(w + half * 128), q = v128.load(w + half * 128 + 16);
-      const xa = v128.load(x), xb = v128.load(x + xStride), xc = v128.load(x + stride2), xd = v128.load(x + stride3);
-      let m = low8(p);
-      t = pair(t, m, lane0(xa)), u = pair(u, m, lane0(xb)), v = pair(v, m, lane0(xc)), z = pair(z, m, lane0(xd));
-      m = high8(p);
-      t = pair(t, m, lane1(xa)), u = pair(u, m, lane1(xb)), v = pair(v, m, lane1(xc)), z = pair(z, m, lane1(xd));
-      m = low8(q);
-      t = pair(t, m, lane2(xa)), u = pair(u, m, lane2(xb)), v = pair(v, m, lane2(xc)), z = pair(z, m, lane2(xd));
-      m = high8(q);
-      t = pair(t, m, lane3(xa)), u = pair(u, m, lane3(xb)), v = pair(v, m, lane3(xc)), z = pair(z, m, lane3(xd));
+      const x0 = v128.load(x), x1 = v128.load(x + xStride), x2 = v128.load(x + stride2), x3 = v128.load(x + stride3);
+      const c = v128.load(w), d = v128.load(w, 128), e = v128.load(w, 16), f = v128.load(w, 144);
+      let u = low8(c);
+      let v = low8(d);
+      let z = lane0(x0);
+      p0 = pair(p0, u, z), q0 = pair(q0, v, z);
+      z = lane0(x1);
+      p1 = pair(p1, u, z), q1 = pair(q1, v, z);
+      z = lane0(x2);
+      p2 = pair(p2, u, z), q2 = pair(q2, v, z);
+      z = lane0(x3);
+      p3 = pair(p3, u, z), q3 = pair(q3, v, z);
+      u = high8(c);
+      v = high8(d);
+      z = lane1(x0);
+      p0 = pair(p0, u, z), q0 = pair(q0, v, z);
+      z = lane1(x1);
+      p1 = pair(p1, u, z), q1 = pair(q1, v, z);
+      z = lane1(x2);
+      p2 = pair(p2, u, z), q2 = pair(q2, v, z);
+      z = lane1(x3);
+      p3 = pair(p3, u, z), q3 = pair(q3, v, z);
+      u = low8(e);
+      v = low8(f);
+      z = lane2(x0);
+      p0 = pair(p0, u, z), q0 = pair(q0, v, z);
+      z = lane2(x1);
+      p1 = pair(p1, u, z), q1 = pair(q1, v, z);
+      z = lane2(x2);
+      p2 = pair(p2, u, z), q2 = pair(q2, v, z);
+      z = lane2(x3);
+      p3 = pair(p3, u, z), q3 = pair(q3, v, z);
+      u = high8(e);
+      v = high8(f);
+      z = lane3(x0);
+      p0 = pair(p0, u, z), q0 = pair(q0, v, z);
+      z = lane3(x1);
+      p1 = pair(p1, u, z), q1 = pair(q1, v, z);
+      z = lane3(x2);
+      p2 = pair(p2, u, z), q2 = pair(q2, v, z);
+      z = lane3(x3);
+      p3 = pair(p3, u, z), q3 = pair(q3, v, z);
     }
-    const scales = scalesOf(half, v128.load(w, 128), bits, power);
-    a = scaled(a, t, splat(xs), scales);
-    b = scaled(b, u, splat(xs + xStride), scales);
-    c = scaled(c, v, splat(xs + stride2), scales);
-    d = scaled(d, z, splat(xs + stride3), scales);
+    const packed = v128.load(w, 128);
+    const c = scalesOf(0, packed, bits, power), d = scalesOf(1, packed, bits, power);
+    let scale = splat(xs);
+    a0 = scaled(a0, p0, scale, c), b0 = scaled(b0, q0, scale, d);
+    scale = splat(xs + xStride);
+    a1 = scaled(a1, p1, scale, c), b1 = scaled(b1, q1, scale, d);
+    scale = splat(xs + stride2);
+    a2 = scaled(a2, p2, scale, c), b2 = scaled(b2, q2, scale, d);
+    scale = splat(xs + stride3);
+    a3 = scaled(a3, p3, scale, c), b3 = scaled(b3, q3, scale, d);
     w += 144;
-    xs += 4;
   }
-  v128.store(y, a);
-  v128.store(y + yStride, b);
-  v128.store(y + 2 * yStride, c);
-  v128.store(y + 3 * yStride, d);
+  v128.store(y, a0);
+  v128.store(y, b0, 16);
+  y += yStride;
+  v128.store(y, a1);
+  v128.store(y, b1, 16);
+  y += yStride;
+  v128.store(y, a2);
+  v128.store(y, b2, 16);
+  y += yStride;
+  v128.store(y, a3);
+  v128.store(y, b3, 16);
 }
 
 /** y = W x with eight-bit weights and blocks of int16 activations (in pairs of columns j and 16+j). */
@@ -874,9 +1019,7 @@ export function i16_q8(
   for (let g = 0; g < groups; g++) {
     let t = 0;
     for (; t + 4 <= tokens; t += 4) {
-      const from = x + t * xStride, to = y + t * yStride;
-      q8i16half4(0, w, from, xStride, blocks, to, yStride);
-      q8i16half4(1, w, from, xStride, blocks, to + 16, yStride);
+      q8i16group4(w, x + t * xStride, xStride, blocks, y + t * yStride, yStride);
     }
     for (; t < tokens; t++) q8i16far(1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, 1);
     w += 272 * blocks;
