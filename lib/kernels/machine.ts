@@ -1,7 +1,8 @@
 /**
- * One thread's part in a program of operations. Every thread runs the same program over the same memory; work is shared
- * out by counters, so that a thread that is early takes work from one that is late, and a barrier follows each
- * operation. What a thread does does not depend on the others, so neither do the results.
+ * One thread's part in a program of operations. Every thread runs the same program over the same memory. The work of a
+ * command is cut into pieces that threads take from a counter, and a command is over when its pieces are done: a thread
+ * that is late, or that the system has put aside, holds up the others only while it has a piece. What a piece does does
+ * not depend on who does it, so neither do the results.
  *
  * @module
  */
@@ -13,18 +14,19 @@ import { instantiate } from "./wasm.ts";
 export const CONTROL = {
   /** Counts programs; workers sleep on it. */
   epoch: 0,
-  /** Threads that have come to the barrier. */
-  arrived: 16,
-  /** Counts barriers; threads sleep on it. */
-  barrier: 32,
-  /** Threads that sleep on the barrier. */
-  sleepers: 48,
-  /** Words of the control area; a work counter for each command follows. */
-  words: 64,
+  /** Not 0 when a thread has failed: the length of its message. */
+  failed: 16,
+  /** Not 0 when workers are to leave the program to the first thread. */
+  alone: 32,
+  /** Here the counters of two programs begin: see {@link countersOf}. */
+  counters: 48,
 } as const;
 
 /** The longest program, in commands. */
-export const MAX_COMMANDS = 8192;
+export const MAX_COMMANDS = 2048;
+
+/** Bytes of the message of a thread that failed. */
+export const MESSAGE_BYTES = 512;
 
 /** Numbers (binary64) of one command. */
 export const COMMAND_WORDS = 24;
@@ -47,6 +49,9 @@ export const GROUP_BYTES = [144, 272, 512, 512, 1024] as const;
 /** Rows of a group. */
 export const GROUP = 8;
 
+/** Bytes of the results of a group, for one token. */
+const ROW_BYTES = GROUP * 4;
+
 /** Tokens that a piece of work takes at once: their results stay in a processor's cache. */
 export const TOKEN_TILE = 32;
 
@@ -59,14 +64,25 @@ const STREAMS = 4;
 /** Quads that a piece of work takes at most: with the groups that are left over, their results fit a tile. */
 const QUAD_TILE = 256;
 
-/** Pieces of work for each thread, so that those that are early find something left to do. */
-const PIECES = 6;
+/** Pieces of work for each thread after its first, so that those that are early find something left to do. */
+const PIECES = 4;
 
 /** The address that stands for the thread's own prepared activations. */
 export const PRIVATE = -1;
 
-/** Turns of the loop at a barrier before a thread sleeps: some ten microseconds. */
+/** Turns of the loop that waits for a command's last pieces before a thread sleeps: some ten microseconds. */
 const SPIN = 3000;
+
+/**
+ * When the first thread has waited for others more than this part of a program's time, other processes are at work on
+ * the processors that they need. It then runs some programs alone, at most so many, twice as many after each such trial.
+ */
+const WAITED_PART = 0.25;
+const LEAST_ALONE = 4;
+const MOST_ALONE = 64;
+
+/** Milliseconds after which a thread that sleeps looks whether another has failed. */
+const CHECK_MS = 200;
 
 /** Turns before a worker sleeps between two programs. */
 const IDLE_SPIN = 20000;
@@ -90,6 +106,7 @@ export interface Layout {
   /** Addresses in memory 0. */
   readonly control: number;
   readonly commands: number;
+  readonly message: number;
   /** Scratch of thread 0, by memory; the next thread's follows {@link scratchBytes} later. */
   readonly scratch: readonly number[];
   /** Bytes of prepared activations of one token, and of the scores of {@link MOST_HEADS} heads. */
@@ -105,6 +122,25 @@ export function scratchBytes(preparedBytes: number, scoreBytes: number): number 
 /** Bytes of one token's prepared activations: binary32, or integers with scales and sums. */
 export function preparedBytes(blocks: number): number {
   return blocks * (32 * 4 + 8);
+}
+
+/**
+ * The counters of program `epoch` in the control area, by command: pieces taken, then pieces done. Two programs have
+ * their own, and their own commands, since a late worker may still read the last one while the next is written.
+ */
+export function countersOf(epoch: number): { readonly taken: number; readonly done: number } {
+  const taken = CONTROL.counters + (epoch & 1) * 2 * MAX_COMMANDS;
+  return { taken, done: taken + MAX_COMMANDS };
+}
+
+/** Where a thread counts the programs that it has left. */
+function leftOf(thread: number): number {
+  return CONTROL.counters + 4 * MAX_COMMANDS + 16 * thread;
+}
+
+/** Words of the control area of so many threads. */
+export function controlWords(threads: number): number {
+  return leftOf(threads);
 }
 
 /** One thread. */
@@ -125,6 +161,10 @@ export class Machine {
   readonly #tiles: number[];
   /** In the place of tiles, for attention: six areas, of {@link MOST_HEADS} heads each. */
   readonly #rooms: number[];
+  /** Milliseconds of this program that the thread has slept; see {@link WAITED_PART} for the rest. */
+  #waited = 0;
+  #alone = 0;
+  #penalty = 0;
 
   constructor(layout: Layout, thread: number) {
     this.#layout = layout;
@@ -133,8 +173,8 @@ export class Machine {
     this.#wasm = memories.map(instantiate);
     this.#bytes = memories.map(({ buffer }) => new Uint8Array(buffer));
     const { buffer } = memories[0];
-    this.#control = new Int32Array(buffer, layout.control, CONTROL.words + MAX_COMMANDS);
-    this.#commands = new Float64Array(buffer, layout.commands, MAX_COMMANDS * COMMAND_WORDS);
+    this.#control = new Int32Array(buffer, layout.control, controlWords(layout.threads));
+    this.#commands = new Float64Array(buffer, layout.commands, 2 * MAX_COMMANDS * COMMAND_WORDS);
     this.#doubles = new Float64Array(buffer, 0, buffer.byteLength >>> 3);
     this.#words = new Int32Array(buffer, 0, buffer.byteLength >>> 2);
     this.#floats = new Float32Array(buffer, 0, buffer.byteLength >>> 2);
@@ -147,86 +187,168 @@ export class Machine {
     this.#rooms = Array.from({ length: 6 }, (_, n) => this.#tiles[0] + n * HEAD_ROOM);
   }
 
-  /** Waits for programs and runs them until one ends with `exit`. For workers. */
-  serve(epoch: number): void {
-    while (true) {
-      const control = this.#control;
+  /** Waits for programs and runs them until one is `exit`. For workers. */
+  serve(): void {
+    const control = this.#control;
+    for (let epoch = 0;;) {
       for (let n = 0; n < IDLE_SPIN && Atomics.load(control, CONTROL.epoch) === epoch; n++);
       while (Atomics.load(control, CONTROL.epoch) === epoch) Atomics.wait(control, CONTROL.epoch, epoch);
       epoch++;
-      if (!this.run()) return;
+      // A flag that is already the next program's does no harm: whoever takes pieces, they are the same.
+      const more = Atomics.load(control, CONTROL.alone) > 0 ? !this.#isExit(epoch) : this.run(epoch);
+      Atomics.store(control, leftOf(this.#thread), epoch);
+      Atomics.notify(control, leftOf(this.#thread));
+      if (!more) return;
     }
   }
 
-  /** Runs the program in memory, which has a command with a barrier at least. @returns false if it was `exit` */
-  run(): boolean {
-    for (let index = 0;; index++) {
-      const at = index * COMMAND_WORDS;
+  #isExit(epoch: number): boolean {
+    return this.#commands[(epoch & 1) * MAX_COMMANDS * COMMAND_WORDS] === OP.exit;
+  }
+
+  /**
+   * Runs program `epoch`, the first being 1.
+   *
+   * @returns false if it was `exit`
+   * @throws {Error} this thread fails, or another has failed
+   */
+  run(epoch: number): boolean {
+    try {
+      const start = performance.now();
+      this.#waited = 0;
+      const more = this.#run(epoch);
+      if (this.#thread === 0) this.#plan(performance.now() - start);
+      return more;
+    } catch (error) {
+      this.#fail(String(error));
+      throw error;
+    }
+  }
+
+  /** Decides, after a program of `elapsed` ms, whether the next ones are run alone. */
+  #plan(elapsed: number): void {
+    if (this.#alone > 0) {
+      this.#alone--;
+    } else if (this.#waited > WAITED_PART * elapsed) {
+      this.#penalty = Math.min(MOST_ALONE, Math.max(LEAST_ALONE, 2 * this.#penalty));
+      this.#alone = this.#penalty;
+    } else {
+      this.#penalty >>= 1;
+    }
+  }
+
+  #run(epoch: number): boolean {
+    const { taken, done } = countersOf(epoch);
+    let own: Float64Array | undefined;
+    for (let index = 0, at = (epoch & 1) * MAX_COMMANDS * COMMAND_WORDS;; index++, at += COMMAND_WORDS) {
       const c = this.#commands.subarray(at, at + COMMAND_WORDS);
-      // Read before the barrier: when the last thread has come to it, the next program may be written over this one.
-      const last = this.#commands[at + COMMAND_WORDS] === OP.end;
-      switch (c[0]) {
-        case OP.exit:
-          return false;
-        case OP.embed:
-          this.#embed(c, index);
-          break;
-        case OP.prepare:
-          // A thread's own activations are no business of the others: no barrier.
-          if (this.#prepare(c, index)) continue;
-          break;
-        case OP.project:
-          this.#project(c, index);
-          break;
-        case OP.store:
-          this.#store(c, index);
-          break;
-        case OP.attend:
-          this.#attend(c, index);
-          break;
+      if (c[0] === OP.exit) return false;
+      if (c[0] === OP.prepare && c[9] === PRIVATE) {
+        own = c;
+        continue;
       }
-      this.#barrier();
+      const pieces = this.#piecesOf(c);
+      for (let n = this.#next(taken + index); n < pieces; n = this.#next(taken + index)) {
+        // A thread's own activations: prepared with its first piece, since until that is done nobody writes over what
+        // they are made of.
+        if (own !== undefined) this.#prepare(own, 0);
+        own = undefined;
+        this.#piece(c, n);
+        if (Atomics.add(this.#control, done + index, 1) === pieces - 1) Atomics.notify(this.#control, done + index);
+      }
+      own = undefined;
+      const last = this.#commands[at + COMMAND_WORDS] === OP.end;
+      if (last && this.#thread > 0) return true;
+      this.#wait(done + index, pieces);
       if (last) return true;
     }
   }
 
-  /** The next piece of work of a command that nobody has taken. */
-  #next(index: number): number {
-    return Atomics.add(this.#control, CONTROL.words + index, 1);
-  }
-
-  #barrier(): void {
-    const { threads } = this.#layout;
-    if (threads === 1) return;
-    const control = this.#control;
-    const turn = Atomics.load(control, CONTROL.barrier);
-    if (Atomics.add(control, CONTROL.arrived, 1) === threads - 1) {
-      Atomics.store(control, CONTROL.arrived, 0);
-      Atomics.add(control, CONTROL.barrier, 1);
-      if (Atomics.load(control, CONTROL.sleepers) > 0) Atomics.notify(control, CONTROL.barrier);
-      return;
+  /** How many pieces the work of a command has. */
+  #piecesOf(c: Float64Array): number {
+    switch (c[0]) {
+      case OP.project:
+        return this.#sharesOf(c).count;
+      case OP.attend:
+        return attentionOf(c).groups * c[19];
+      case OP.store:
+        return c[19];
+      default:
+        return c[3];
     }
-    for (let n = 0; n < SPIN; n++) if (Atomics.load(control, CONTROL.barrier) !== turn) return;
-    Atomics.add(control, CONTROL.sleepers, 1);
-    while (Atomics.load(control, CONTROL.barrier) === turn) Atomics.wait(control, CONTROL.barrier, turn);
-    Atomics.sub(control, CONTROL.sleepers, 1);
   }
 
-  /** matrix record, address of ids (int32), tokens, out, out stride */
-  #embed(c: Float64Array, index: number): void {
-    const [, record, ids, tokens, out, stride] = c;
+  /** Piece n of the work of a command. */
+  #piece(c: Float64Array, n: number): void {
+    switch (c[0]) {
+      case OP.embed:
+        return this.#embed(c, n);
+      case OP.prepare:
+        return this.#prepare(c, n);
+      case OP.project:
+        return this.#project(c, n);
+      case OP.store:
+        return this.#store(c, n);
+      case OP.attend:
+        return this.#attend(c, n);
+    }
+  }
+
+  /** The next piece that nobody has taken. */
+  #next(counter: number): number {
+    return Atomics.add(this.#control, counter, 1);
+  }
+
+  /**
+   * Waits until a counter of the control area is `least` or more.
+   *
+   * @throws {Error} a thread has failed
+   */
+  #wait(counter: number, least: number): void {
+    const control = this.#control;
+    for (let n = 0; n < SPIN; n++) if (Atomics.load(control, counter) >= least) return;
+    const start = performance.now();
+    for (let value = Atomics.load(control, counter); value < least; value = Atomics.load(control, counter)) {
+      const length = Atomics.load(control, CONTROL.failed);
+      if (length > 0) {
+        const message = this.#bytes[0].slice(this.#layout.message, this.#layout.message + length);
+        throw new Error(`a thread failed: ${new TextDecoder().decode(message)}`);
+      }
+      Atomics.wait(control, counter, value, CHECK_MS);
+    }
+    this.#waited += performance.now() - start;
+  }
+
+  /** Before program `epoch` is written: waits until that of `epoch` - 2, which has the same place, is left. @throws {Error} */
+  makeRoom(epoch: number): void {
+    for (let thread = 1; thread < this.#layout.threads; thread++) this.#wait(leftOf(thread), epoch - 2);
+    Atomics.store(this.#control, CONTROL.alone, this.#alone > 0 ? 1 : 0);
+  }
+
+  /** Whether a thread has failed. */
+  get failed(): boolean {
+    return Atomics.load(this.#control, CONTROL.failed) > 0;
+  }
+
+  #fail(text: string): void {
+    const message = new TextEncoder().encode(text).subarray(0, MESSAGE_BYTES);
+    this.#bytes[0].set(message, this.#layout.message);
+    Atomics.compareExchange(this.#control, CONTROL.failed, 0, message.length);
+  }
+
+  /** Token t of: matrix record, address of ids (int32), tokens, out, out stride */
+  #embed(c: Float64Array, t: number): void {
+    const [, record, ids, , out, stride] = c;
     const kind = this.#doubles[record >>> 3];
     const blocks = this.#doubles[(record >>> 3) + 1];
-    for (let t = this.#next(index); t < tokens; t = this.#next(index)) {
-      const id = this.#words[(ids >>> 2) + t];
-      this.#segments(record, Math.floor(id / GROUP), Math.floor(id / GROUP) + 1, (memory, w) => {
-        const to = out + t * stride;
-        // In every memory there is room for a row of prepared activations.
-        const at = memory === 0 ? to : this.#prepared[memory];
-        this.#wasm[memory].unpack_row(kind, w, id % GROUP, blocks, at);
-        if (memory !== 0) this.#move(memory, at, 0, to, blocks * 32 * 4);
-      });
-    }
+    const id = this.#words[(ids >>> 2) + t];
+    this.#segments(record, Math.floor(id / GROUP), Math.floor(id / GROUP) + 1, (memory, w) => {
+      const to = out + t * stride;
+      // In every memory there is room for a row of prepared activations.
+      const at = memory === 0 ? to : this.#prepared[memory];
+      this.#wasm[memory].unpack_row(kind, w, id % GROUP, blocks, at);
+      if (memory !== 0) this.#move(memory, at, 0, to, blocks * 32 * 4);
+    });
   }
 
   #move(from: number, source: number, to: number, target: number, bytes: number): void {
@@ -254,166 +376,148 @@ export class Machine {
     }
   }
 
-  /**
-   * x, x stride, tokens, length (whole blocks), width, norm weight or 0, eps, mode, out or PRIVATE, out stride.
-   *
-   * @returns whether the result is the thread's own
-   */
-  #prepare(c: Float64Array, index: number): boolean {
-    const [, x, stride, tokens, length, width, norm, eps, mode, out, outStride] = c;
+  /** Token t of: x, x stride, tokens, length (whole blocks), width, norm weight or 0, eps, mode, out or PRIVATE, out stride. */
+  #prepare(c: Float64Array, t: number): void {
+    const [, x, stride, , length, width, norm, eps, mode, out, outStride] = c;
     const wasm = this.#wasm[0];
-    const one = (from: number, to: number) => {
-      if (norm !== 0) {
-        const at = mode === MODE.f32 ? to : this.#normal;
-        wasm.rms_norm(from, norm, at, length, width, eps);
-        from = at;
-      }
-      const blocks = length / 32;
-      if (mode === MODE.i8) wasm.quantize_i8(from, blocks, to);
-      else if (mode !== MODE.f32) {
-        wasm.quantize_i16(from, blocks, to, mode === MODE.i8paired ? 127 : 32767, mode === MODE.i16 ? 0 : 1);
-      }
-    };
-    if (out === PRIVATE) {
-      one(x, this.#prepared[0]);
-      return true;
+    const to = out === PRIVATE ? this.#prepared[0] : out + t * outStride;
+    let from = x + t * stride;
+    if (norm !== 0) {
+      const at = mode === MODE.f32 ? to : this.#normal;
+      wasm.rms_norm(from, norm, at, length, width, eps);
+      from = at;
     }
-    for (let t = this.#next(index); t < tokens; t = this.#next(index)) one(x + t * stride, out + t * outStride);
-    return false;
+    const blocks = length / 32;
+    if (mode === MODE.i8) wasm.quantize_i8(from, blocks, to);
+    else if (mode !== MODE.f32) {
+      wasm.quantize_i16(from, blocks, to, mode === MODE.i8paired ? 127 : 32767, mode === MODE.i16 ? 0 : 1);
+    }
   }
 
   /**
-   * x or PRIVATE, x stride, tokens, blocks, kernel mode, then, number of matrices, then for each matrix record, rows
-   * padded to groups, y, y stride, bias or 0.
+   * How the work of a product is shared out, in units: quads for one token where matrices allow it (`quads`), else
+   * groups; gate and up count once. Each thread's first piece is large, since a processor needs a while to see that a
+   * stream of memory is one; the rest is small.
    */
-  #project(c: Float64Array, index: number): void {
-    const [, source, xStride, tokens, , , then, count] = c;
-    const x = source === PRIVATE ? this.#prepared[0] : source;
-    if (tokens === 1 && this.#inOnePiece(c, count)) return this.#projectOne(c, index, x);
-    if (then === THEN.gate) return this.#projectGated(c, index, x);
-    let total = 0;
-    for (let m = 0; m < count; m++) total += c[8 + 5 * m + 1] / GROUP;
-    const piece = this.#pieceOf(total, GROUP_TILE);
-    for (let first = this.#next(index) * piece; first < total; first = this.#next(index) * piece) {
-      const end = Math.min(first + piece, total);
-      for (let m = 0, before = 0; m < count; m++) {
-        const at = 8 + 5 * m;
-        const groups = c[at + 1] / GROUP;
-        const from = Math.max(first - before, 0);
-        const to = Math.min(end - before, groups);
-        before += groups;
-        if (from >= to) continue;
-        const [y, yStride, bias] = [c[at + 2], c[at + 3], c[at + 4]];
-        const wasm = this.#wasm[0];
-        for (let t = 0; t < tokens; t += TOKEN_TILE) {
-          const n = Math.min(TOKEN_TILE, tokens - t);
-          const rows = (to - from) * GROUP;
-          const out = y + t * yStride + from * GROUP * 4;
-          const direct = then === THEN.write;
-          const tile = this.#tiles[0];
-          const result = direct ? out : tile;
-          const stride = direct ? yStride : rows * 4;
-          this.#product(c[at], c, x + t * xStride, xStride, n, from, to, result, stride);
-          for (let k = 0; k < n; k++) {
-            if (bias !== 0) wasm.add(result + k * stride, bias + from * GROUP * 4, rows);
-            if (!direct) wasm.add(out + k * yStride, tile + k * stride, rows);
-          }
-        }
-      }
-    }
-  }
-
-  /** How much of `total` a thread takes at a time. */
-  #pieceOf(total: number, most: number): number {
+  #sharesOf(c: Float64Array): { quads: boolean; first: number; firsts: number; piece: number; count: number } {
     const { threads } = this.#layout;
-    return Math.min(most, Math.ceil(total / (threads === 1 ? 1 : PIECES * threads)));
-  }
-
-  /** Whether all matrices of a command are whole, in memory 0. */
-  #inOnePiece(c: Float64Array, count: number): boolean {
-    for (let m = 0; m < count; m++) {
-      const at = c[8 + 5 * m] >>> 3;
-      if (this.#doubles[at + 2] !== 1 || this.#doubles[at + 3] !== 0) return false;
-    }
-    return true;
-  }
-
-  /** {@link #project} for one token: a matrix is read as {@link STREAMS} streams. */
-  #projectOne(c: Float64Array, index: number, x: number): void {
-    const [, , , , , , then, count] = c;
+    const [, , , tokens, , , then, matrices] = c;
     const each = then === THEN.gate ? 2 : 1;
+    let quads = tokens === 1;
+    for (let m = 0, at = 8; m < matrices && quads; m++, at += 5) {
+      const record = c[at] >>> 3;
+      // Whole, in memory 0.
+      quads = this.#doubles[record + 2] === 1 && this.#doubles[record + 3] === 0;
+    }
     let total = 0;
-    for (let m = 0; m < count; m += each) total += quadsOf(c[8 + 5 * m + 1]);
-    const piece = this.#pieceOf(total, QUAD_TILE);
-    for (let first = this.#next(index) * piece; first < total; first = this.#next(index) * piece) {
-      const end = Math.min(first + piece, total);
-      for (let m = 0, before = 0; m < count; m += each) {
-        const at = 8 + 5 * m;
-        const quads = quadsOf(c[at + 1]);
-        const from = Math.max(first - before, 0);
-        const to = Math.min(end - before, quads);
-        before += quads;
-        if (from < to) this.#quads(c, at, x, from, to);
-      }
+    for (let m = 0, at = 8; m < matrices; m += each, at += 5 * each) total += unitsOf(c[at + 1], quads);
+    const most = quads ? QUAD_TILE : GROUP_TILE;
+    const first = threads === 1 ? 0 : Math.min(most, Math.floor(total * 3 / (4 * threads)));
+    const firsts = first === 0 ? 0 : threads;
+    const rest = total - first * firsts;
+    const piece = Math.min(most, Math.max(1, Math.ceil(rest / (threads === 1 ? 1 : PIECES * threads))));
+    return { quads, first, firsts, piece, count: firsts + Math.ceil(rest / piece) };
+  }
+
+  /**
+   * Piece n of: x or PRIVATE, x stride, tokens, blocks, kernel mode, then, number of matrices, then for each matrix
+   * record, rows padded to groups, y, y stride, bias or 0.
+   */
+  #project(c: Float64Array, n: number): void {
+    const { quads, first, firsts, piece } = this.#sharesOf(c);
+    const [, source, , , , , then, matrices] = c;
+    const x = source === PRIVATE ? this.#prepared[0] : source;
+    const each = then === THEN.gate ? 2 : 1;
+    const start = n < firsts ? n * first : firsts * first + (n - firsts) * piece;
+    const end = start + (n < firsts ? first : piece);
+    for (let m = 0, at = 8, before = 0; m < matrices; m += each, at += 5 * each) {
+      const units = unitsOf(c[at + 1], quads);
+      const from = Math.max(start - before, 0);
+      const to = Math.min(end - before, units);
+      before += units;
+      if (from >= to) continue;
+      if (quads) this.#quads(c, at, x, from, to);
+      else this.#groups(c, at, x, from, to);
     }
   }
 
   /** Quads `from` to `to` - 1 of the matrix at word `at` of a command (gate and up: of both) times one token. */
   #quads(c: Float64Array, at: number, x: number, from: number, to: number): void {
-    const [, , , , blocks, mode, then] = c;
+    const then = c[6];
     const [record, rows, y, , bias] = c.subarray(at);
-    const wasm = this.#wasm[0];
     const groups = rows / GROUP;
     const perStream = Math.floor(groups / STREAMS);
     const quads = Math.min(to, perStream) - from;
     // What does not fill the streams goes with the last piece.
-    const left = to === quadsOf(rows) ? groups - STREAMS * perStream : 0;
-    const ROW = GROUP * 4;
-    const product = (record: number, out: number, step: number, outLeft: number) => {
-      const kind = this.#doubles[record >>> 3];
-      const kernel = KERNELS[mode][kind];
-      const w = this.#doubles[(record >>> 3) + 4];
-      const bytes = blocks * GROUP_BYTES[kind];
-      if (quads > 0) wasm[`${kernel}_far`](w + from * bytes, perStream * bytes, x, blocks, out, step, quads);
-      if (left > 0) wasm[kernel](w + STREAMS * perStream * bytes, x, 0, blocks, outLeft, 0, left, 1);
-    };
-    const out = y + from * ROW;
-    const outLeft = y + STREAMS * perStream * ROW;
+    const left = to === unitsOf(rows, true) ? groups - STREAMS * perStream : 0;
+    const out = y + from * ROW_BYTES;
+    const outLeft = y + STREAMS * perStream * ROW_BYTES;
     const tile = this.#tiles[0];
-    const step = quads * ROW;
+    const step = quads * ROW_BYTES;
     const direct = then === THEN.write;
-    if (direct) product(record, out, perStream * ROW, outLeft);
-    else product(record, tile, step, tile + STREAMS * step);
-    if (then === THEN.gate) product(c[at + 5], tile + TILE_BYTES, step, tile + TILE_BYTES + STREAMS * step);
+    if (direct) this.#far(c, record, x, from, quads, left, perStream, out, perStream * ROW_BYTES, outLeft);
+    else this.#far(c, record, x, from, quads, left, perStream, tile, step, tile + STREAMS * step);
+    if (then === THEN.gate) {
+      const second = tile + TILE_BYTES;
+      this.#far(c, c[at + 5], x, from, quads, left, perStream, second, step, second + STREAMS * step);
+    }
     for (let s = 0; s <= STREAMS; s++) {
       const length = (s < STREAMS ? quads : left) * GROUP;
       if (length <= 0) continue;
-      const to = s < STREAMS ? out + s * perStream * ROW : outLeft;
-      const result = direct ? to : tile + s * step;
-      if (bias !== 0) wasm.add(result, bias + (to - y), length);
-      if (then === THEN.add) wasm.add(to, result, length);
-      if (then === THEN.gate) wasm.gated(result, result + TILE_BYTES, to, length);
+      const to = s < STREAMS ? out + s * perStream * ROW_BYTES : outLeft;
+      this.#then(then, direct ? to : tile + s * step, bias === 0 ? 0 : bias + (to - y), to, length);
     }
   }
 
-  #projectGated(c: Float64Array, index: number, x: number): void {
-    const [, , xStride, tokens] = c;
-    const groups = c[9] / GROUP;
-    const [gate, up] = [c[8], c[13]];
-    const [y, yStride] = [c[10], c[11]];
+  /** `quads` quads of a matrix from quad `from` on, and the `left` groups that follow the streams, times one token. */
+  #far(
+    c: Float64Array,
+    record: number,
+    x: number,
+    from: number,
+    quads: number,
+    left: number,
+    perStream: number,
+    out: number,
+    step: number,
+    outLeft: number,
+  ): void {
+    const [blocks, mode] = [c[4], c[5]];
+    const wasm = this.#wasm[0];
+    const kind = this.#doubles[record >>> 3];
+    const w = this.#doubles[(record >>> 3) + 4];
+    const bytes = blocks * GROUP_BYTES[kind];
+    if (quads > 0) wasm[FAR_KERNELS[mode][kind]](w + from * bytes, perStream * bytes, x, blocks, out, step, quads);
+    if (left > 0) wasm[KERNELS[mode][kind]](w + STREAMS * perStream * bytes, x, 0, blocks, outLeft, 0, left, 1);
+  }
+
+  /** What becomes of a row of `length` results: in their place, or of a tile (with those of up in the other tile). */
+  #then(then: number, result: number, bias: number, to: number, length: number): void {
+    const wasm = this.#wasm[0];
+    if (bias !== 0) wasm.add(result, bias, length);
+    if (then === THEN.add) wasm.add(to, result, length);
+    if (then === THEN.gate) wasm.gated(result, result + TILE_BYTES, to, length);
+  }
+
+  /** Groups `from` to `to` - 1 of the matrix at word `at` of a command (gate and up: of both) times its tokens. */
+  #groups(c: Float64Array, at: number, x: number, from: number, to: number): void {
+    const [, , xStride, tokens, , , then] = c;
+    const [record, , y, yStride, bias] = c.subarray(at);
+    const rows = (to - from) * GROUP;
     const tile = this.#tiles[0];
-    const piece = this.#pieceOf(groups, GROUP_TILE);
-    for (let first = this.#next(index) * piece; first < groups; first = this.#next(index) * piece) {
-      const end = Math.min(first + piece, groups);
-      const rows = (end - first) * GROUP;
-      for (let t = 0; t < tokens; t += TOKEN_TILE) {
-        const n = Math.min(TOKEN_TILE, tokens - t);
-        this.#product(gate, c, x + t * xStride, xStride, n, first, end, tile, rows * 4);
-        this.#product(up, c, x + t * xStride, xStride, n, first, end, tile + TILE_BYTES, rows * 4);
-        for (let k = 0; k < n; k++) {
-          const at = tile + k * rows * 4;
-          this.#wasm[0].gated(at, at + TILE_BYTES, y + (t + k) * yStride + first * GROUP * 4, rows);
-        }
+    const direct = then === THEN.write;
+    for (let t = 0; t < tokens; t += TOKEN_TILE) {
+      const n = Math.min(TOKEN_TILE, tokens - t);
+      const out = y + t * yStride + from * ROW_BYTES;
+      const result = direct ? out : tile;
+      const stride = direct ? yStride : rows * 4;
+      this.#product(record, c, x + t * xStride, xStride, n, from, to, result, stride);
+      if (then === THEN.gate) {
+        this.#product(c[at + 5], c, x + t * xStride, xStride, n, from, to, tile + TILE_BYTES, stride);
+      }
+      for (let k = 0; k < n; k++) {
+        const offset = bias === 0 ? 0 : bias + from * ROW_BYTES;
+        this.#then(then, result + k * stride, offset, out + k * yStride, rows);
       }
     }
   }
@@ -449,16 +553,14 @@ export class Machine {
     });
   }
 
-  /** See {@link attentionOf}; for several tokens: rotates all heads and fills the cache. */
-  #store(c: Float64Array, index: number): void {
+  /** Token t of {@link attentionOf}, where there are several: rotates all heads and fills the cache. */
+  #store(c: Float64Array, t: number): void {
     const a = attentionOf(c);
-    for (let t = this.#next(index); t < a.tokens; t = this.#next(index)) {
-      for (let h = 0; h < a.heads; h++) {
-        const q = a.q + t * a.qStride + h * a.headDim * 4;
-        this.#turn(a, q, a.qNorm, t, q);
-      }
-      for (let g = 0; g < a.groups; g++) this.#append(a, t, g);
+    for (let h = 0; h < a.heads; h++) {
+      const q = a.q + t * a.qStride + h * a.headDim * 4;
+      this.#turn(a, q, a.qNorm, t, q);
     }
+    for (let g = 0; g < a.groups; g++) this.#append(a, t, g);
   }
 
   /** Normalizes and rotates a head of token t, in place or to `to`. */
@@ -490,8 +592,8 @@ export class Machine {
     scales[(a.valueScales >>> 2) + row] = quantize_value(size, value, headDim, a.top, at);
   }
 
-  /** Attends; the heads of a token that share keys and values are a piece, which for a single token stores them too. */
-  #attend(c: Float64Array, index: number): void {
+  /** Piece n: the heads of a token that share keys and values. For a single token it stores these, too. */
+  #attend(c: Float64Array, n: number): void {
     const a = attentionOf(c);
     const { headDim, size, rowBytes } = a;
     const wasm = this.#wasm[0];
@@ -501,51 +603,49 @@ export class Machine {
     const [, , turned, integers, sums, factors] = this.#rooms;
     const each = a.heads / a.groups;
     const length = rowBytes / size;
-    for (let n = this.#next(index); n < a.tokens * a.groups; n = this.#next(index)) {
-      const t = Math.floor(n / a.groups);
-      const g = n % a.groups;
-      if (a.tokens === 1) this.#append(a, 0, g);
-      const row = g * a.capacity;
-      for (let h = g * each, end = h + each; h < end;) {
-        // Not three and one of four.
-        const heads = end - h === 4 ? 2 : Math.min(MOST_HEADS, end - h);
-        const offset = t * a.qStride + h * headDim * 4;
-        let q = a.q + offset;
-        if (a.tokens === 1) {
-          for (let j = 0; j < heads; j++) this.#turn(a, q + j * headDim * 4, a.qNorm, 0, turned + j * headDim * 4);
-          q = turned;
-        }
-        for (let j = 0; j < heads; j++) {
-          this.#floats[(factors >>> 2) + j] = size === 4 ? scale : scale *
-            wasm.quantize_head(2, q + j * headDim * 4, headDim, ATTENTION_TOP.query, integers + j * length * 2);
-        }
-        kernels[heads - 1](
-          size === 4 ? q : integers,
-          factors,
-          a.keys + row * rowBytes,
-          a.keyScales + row * 4,
-          a.values + row * rowBytes,
-          a.valueScales + row * 4,
-          a.position + t + 1,
-          length,
-          this.#scores,
-          this.#layout.scoreBytes / MOST_HEADS,
-          sums,
-          headDim,
-          a.out + offset,
-        );
-        h += heads;
+    const t = Math.floor(n / a.groups);
+    const g = n % a.groups;
+    if (a.tokens === 1) this.#append(a, 0, g);
+    const row = g * a.capacity;
+    for (let h = g * each, end = h + each; h < end;) {
+      // Not three and one of four.
+      const heads = end - h === 4 ? 2 : Math.min(MOST_HEADS, end - h);
+      const offset = t * a.qStride + h * headDim * 4;
+      let q = a.q + offset;
+      if (a.tokens === 1) {
+        for (let j = 0; j < heads; j++) this.#turn(a, q + j * headDim * 4, a.qNorm, 0, turned + j * headDim * 4);
+        q = turned;
       }
+      for (let j = 0; j < heads; j++) {
+        this.#floats[(factors >>> 2) + j] = size === 4 ? scale : scale *
+          wasm.quantize_head(2, q + j * headDim * 4, headDim, ATTENTION_TOP.query, integers + j * length * 2);
+      }
+      kernels[heads - 1](
+        size === 4 ? q : integers,
+        factors,
+        a.keys + row * rowBytes,
+        a.keyScales + row * 4,
+        a.values + row * rowBytes,
+        a.valueScales + row * 4,
+        a.position + t + 1,
+        length,
+        this.#scores,
+        this.#layout.scoreBytes / MOST_HEADS,
+        sums,
+        headDim,
+        a.out + offset,
+      );
+      h += heads;
     }
   }
 }
 
-/** The quads of a matrix of `rows` rows; one at least, that of the groups which are left over. */
-function quadsOf(rows: number): number {
-  return Math.max(1, Math.floor(rows / (STREAMS * GROUP)));
+/** The groups of a matrix of `rows` rows, or its quads; one at least, that of the groups which are left over. */
+function unitsOf(rows: number, quads: boolean): number {
+  return quads ? Math.max(1, Math.floor(rows / (STREAMS * GROUP))) : rows / GROUP;
 }
 
-/** The kernels by mode and kind; those for one token and several streams have `_far` added. */
+/** The kernels by mode and kind. */
 const KERNELS: readonly (readonly string[])[] = [
   KINDS.map((kind) => `f32_${kind}`),
   ["i8_q4"],
@@ -553,6 +653,9 @@ const KERNELS: readonly (readonly string[])[] = [
   ["", "i16_q8"],
   ["", "i16_q8"],
 ];
+
+/** The same for one token and several streams. */
+const FAR_KERNELS = KERNELS.map((kernels) => kernels.map((name) => `${name}_far`));
 
 /**
  * q, q stride, k, v, k and v stride, out, keys, values, their scales, bytes of a value in the cache and of a row of it,

@@ -10,12 +10,15 @@ import { type BlockFormat, F16, F32, type Format, matrixBytes } from "../format/
 import {
   COMMAND_WORDS,
   CONTROL,
+  controlWords,
+  countersOf,
   GROUP,
   GROUP_BYTES,
   KINDS,
   type Layout,
   Machine,
   MAX_COMMANDS,
+  MESSAGE_BYTES,
   MODE,
   MOST_HEAD_DIM,
   MOST_HEADS,
@@ -148,6 +151,8 @@ export class Pool implements Operations {
   #control: Int32Array = new Int32Array(0);
   #commands: Float64Array = new Float64Array(0);
   #count = 0;
+  /** Counts programs, this one included. */
+  #epoch = 0;
   #weightBytes = 0;
   #maxBlocks = 1;
   #maxPositions = ATTENTION_CHUNK;
@@ -386,21 +391,25 @@ export class Pool implements Operations {
 
   #record(...words: number[]): void {
     if (this.#count + 1 >= MAX_COMMANDS) throw new RangeError(`a program of more than ${MAX_COMMANDS} operations`);
-    this.#commands.set(words, this.#count++ * COMMAND_WORDS);
+    if (this.#count === 0) this.#machine!.makeRoom(++this.#epoch);
+    let at = ((this.#epoch & 1) * MAX_COMMANDS + this.#count++) * COMMAND_WORDS;
+    for (const word of words) this.#commands[at++] = word;
   }
 
   run(): void {
     if (this.#count === 0) return;
     this.#record(OP.end);
-    this.#control.fill(0, CONTROL.words, CONTROL.words + this.#count);
     this.#release();
-    this.#machine!.run();
+    this.#machine!.run(this.#epoch);
     this.#count = 0;
   }
 
   /** Lets the workers see the program. */
   #release(): void {
-    Atomics.add(this.#control, CONTROL.epoch, 1);
+    const { taken, done } = countersOf(this.#epoch);
+    this.#control.fill(0, taken, taken + this.#count);
+    this.#control.fill(0, done, done + this.#count);
+    Atomics.store(this.#control, CONTROL.epoch, this.#epoch);
     Atomics.notify(this.#control, CONTROL.epoch);
   }
 
@@ -420,17 +429,19 @@ export class Pool implements Operations {
     const layout: Layout = {
       memories: this.#arenas.map(({ memory }) => memory),
       threads: this.threads,
-      control: main.take((CONTROL.words + MAX_COMMANDS) * 4),
-      commands: main.take(MAX_COMMANDS * COMMAND_WORDS * 8),
+      control: main.take(controlWords(this.threads) * 4),
+      commands: main.take(2 * MAX_COMMANDS * COMMAND_WORDS * 8),
+      message: main.take(MESSAGE_BYTES),
       scratch: this.#arenas.map((arena) => arena.take(this.threads * size)),
       preparedBytes: own,
       scoreBytes,
     };
     const { buffer } = main.memory;
-    this.#control = new Int32Array(buffer, layout.control, CONTROL.words + MAX_COMMANDS);
-    this.#commands = new Float64Array(buffer, layout.commands, MAX_COMMANDS * COMMAND_WORDS);
+    this.#control = new Int32Array(buffer, layout.control, controlWords(this.threads));
+    this.#commands = new Float64Array(buffer, layout.commands, 2 * MAX_COMMANDS * COMMAND_WORDS);
     for (const [n, worker] of this.#workers.entries()) worker.postMessage({ layout, thread: n + 1 });
     this.#machine = new Machine(layout, 0);
+    this.#epoch = 0;
   }
 
   async reset(): Promise<void> {
@@ -446,7 +457,7 @@ export class Pool implements Operations {
 
   /** Lets the workers leave their program loop, and waits until they have. */
   async #stop(): Promise<void> {
-    if (!this.#machine) return;
+    if (!this.#machine || this.#machine.failed) return;
     const left = this.#workers.map((worker) => {
       return new Promise<void>((resolve) => worker.addEventListener("message", () => resolve(), { once: true }));
     });
@@ -456,7 +467,7 @@ export class Pool implements Operations {
 
   /** Asks the workers to leave their program loop. */
   #leave(): void {
-    if (!this.#machine) return;
+    if (!this.#machine || this.#machine.failed) return;
     this.#count = 0;
     this.#record(OP.exit);
     this.#release();
