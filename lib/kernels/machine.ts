@@ -74,12 +74,16 @@ export const PRIVATE = -1;
 const SPIN = 3000;
 
 /**
- * When the first thread has waited for others more than this part of a program's time, other processes are at work on
- * the processors that they need. It then runs some programs alone, at most so many, twice as many after each such trial.
+ * A program is stalled when the first thread has waited for others for more than this part of its time. When programs
+ * stall one after the other, other processes are at work on the processors: the first thread then runs some programs
+ * alone, at most so many, twice as many each time that another trial stalls.
  */
-const WAITED_PART = 0.25;
-const LEAST_ALONE = 4;
+const STALLED_PART = 0.25;
+const LEAST_ALONE = 8;
 const MOST_ALONE = 64;
+
+/** Each stalled program counts two strikes, each other one takes one back; with so many the first thread goes alone. */
+const STRIKES = 5;
 
 /** Milliseconds after which a thread that sleeps looks whether another has failed. */
 const CHECK_MS = 200;
@@ -161,10 +165,12 @@ export class Machine {
   readonly #tiles: number[];
   /** In the place of tiles, for attention: six areas, of {@link MOST_HEADS} heads each. */
   readonly #rooms: number[];
-  /** Milliseconds of this program that the thread has slept; see {@link WAITED_PART} for the rest. */
+  /** Milliseconds of this program that the thread has slept. */
   #waited = 0;
+  /** Programs that are still to be run alone, how many they were, and the strikes so far: see {@link STALLED_PART}. */
   #alone = 0;
   #penalty = 0;
+  #strikes = 0;
 
   constructor(layout: Layout, thread: number) {
     this.#layout = layout;
@@ -229,11 +235,13 @@ export class Machine {
   #plan(elapsed: number): void {
     if (this.#alone > 0) {
       this.#alone--;
-    } else if (this.#waited > WAITED_PART * elapsed) {
+    } else if (this.#waited <= STALLED_PART * elapsed) {
+      this.#strikes = Math.max(0, this.#strikes - 1);
+      if (this.#strikes === 0) this.#penalty = 0;
+    } else if ((this.#strikes += 2) >= STRIKES) {
       this.#penalty = Math.min(MOST_ALONE, Math.max(LEAST_ALONE, 2 * this.#penalty));
       this.#alone = this.#penalty;
-    } else {
-      this.#penalty >>= 1;
+      this.#strikes = STRIKES - 2;
     }
   }
 
