@@ -2,20 +2,23 @@
  * Measures rabbit and llama.cpp in turn, in one run, and prints the ratios of their rates:
  *
  *     deno run --allow-all bench/peers/main.ts quantize WORK FLOAT [--rounds 5] [--out DIR]
- *     deno run --allow-all bench/peers/main.ts decode WORK PREFIX --gguf small|large [--rounds 5]
+ *     deno run --allow-all bench/peers/main.ts decode|prefill|context|start WORK PREFIX --gguf small|large [--rounds 5]
+ *         [--only NAME]
  *
  * WORK is what build.sh made. quantize: FLOAT is a checkpoint of the shape of WORK/models/large-bf16.gguf (bench/big_model.ts),
- * DIR a directory for the outputs (a memory file system measures the programs, not the disk). decode: PREFIX, PREFIX-q4
- * and PREFIX-q8 are checkpoints of the shape of the GGUF models. RABBIT_BIN measures the executable.
+ * DIR a directory for the outputs (a memory file system measures the programs, not the disk). The others: PREFIX,
+ * PREFIX-q4 and PREFIX-q8 are checkpoints of the shape of the GGUF models; context decodes after prompts of several
+ * lengths, start is the time from the start of the process to its end with one token. --only takes the rows whose name
+ * has NAME in it. RABBIT_BIN measures the executable.
  *
  * @module
  */
 
 import { parseArgs } from "@std/cli/parse-args";
 
-const { _: [mode, work, model], rounds, out, gguf } = parseArgs(Deno.args, {
-  string: ["rounds", "out", "gguf", "_"],
-  default: { rounds: "5", out: "/tmp", gguf: "small" },
+const { _: [mode, work, model], rounds, out, gguf, only } = parseArgs(Deno.args, {
+  string: ["rounds", "out", "gguf", "only", "_"],
+  default: { rounds: "5", out: "/tmp", gguf: "small", only: "" },
 });
 const binary = Deno.env.get("RABBIT_BIN");
 const main = new URL("../../main.ts", import.meta.url).pathname;
@@ -39,6 +42,7 @@ function summary(values: number[]): string {
 
 /** Takes both rates in turn, and prints a row with the ratio of each pair. */
 function pair(name: string, own: () => number, peer: () => number): void {
+  if (!name.includes(only)) return;
   const pairs = Array.from({ length: Number(rounds) }, () => [own(), peer()]);
   const columns = [pairs.map(([a]) => a), pairs.map(([, b]) => b), pairs.map(([a, b]) => a / b)].map(summary);
   console.log(`| ${name} | ${columns.join(" | ")} |`);
@@ -89,53 +93,88 @@ function prompt(n: number): string {
   return Array.from({ length: n }, (_, i) => 300 + (i * 37) % 2000).join(" ");
 }
 
-function decode(): void {
-  const cases = [["-q4", "q4_0", "i8"], ["-q4", "q4_0", "f32"], ["-q8", "q8_0", "i16"], ["", "bf16", "f32"]];
-  for (const [kind, n, p] of [["decode", "128", "0"], ["prefill", "0", gguf === "large" ? "128" : "512"]]) {
-    console.log(
-      `\n| ${kind}, tokens/s, median (min–max) of ${rounds} | rabbit | llama.cpp | ratio |\n|---|---|---|---|`,
-    );
-    for (const [suffix, type, activations] of cases) {
-      for (const threads of ["1", "2"]) {
-        pair(`${type} ${activations}, ${threads} threads`, () => {
-          const ids = kind === "decode" ? prompt(1) : prompt(Number(p));
-          const steps = kind === "decode" ? "129" : "1";
-          const args = [
-            "infer",
-            "--model",
-            `${model}${suffix}`,
-            "--ids",
-            ids,
-            "--steps",
-            steps,
-            "--ignore-eos",
-            "--json",
-          ];
-          const { output } = run([...rabbit, ...args, "--threads", threads, "--activations", activations]);
-          return JSON.parse(output)[kind].tokens_per_s;
-        }, () => {
-          const file = `${work}/models/${gguf}-${type}.gguf`;
-          const { output } = run([
-            `${work}/bin/llama-bench`,
-            "-m",
-            file,
-            "-t",
-            threads,
-            "-p",
-            p,
-            "-n",
-            n,
-            "-r",
-            "1",
-            "-o",
-            "json",
-          ]);
-          return JSON.parse(output)[0].avg_ts;
-        });
-      }
+/** Suffix of the checkpoint, type of the GGUF file, activations. */
+const CASES = [["-q4", "q4_0", "i8"], ["-q4", "q4_0", "f32"], ["-q8", "q8_0", "i16"], ["", "bf16", "f32"]];
+
+/** What `rabbit infer` says of a run that stops only after `steps` tokens. */
+function infer(suffix: string, prompted: number, steps: number, threads: string, activations: string) {
+  const tokens = ["--ids", prompt(prompted), "--steps", String(steps), "--ignore-eos"];
+  const how = ["--threads", threads, "--activations", activations, "--json"];
+  return JSON.parse(run([...rabbit, "infer", "--model", `${model}${suffix}`, ...tokens, ...how]).output);
+}
+
+/** Tokens a second of llama-bench. */
+function llamaBench(type: string, threads: string, ...args: string[]): number {
+  const how = ["-m", `${work}/models/${gguf}-${type}.gguf`, "-t", threads, "-r", "1", "-o", "json"];
+  return JSON.parse(run([`${work}/bin/llama-bench`, ...how, ...args]).output)[0].avg_ts;
+}
+
+function heading(what: string): void {
+  console.log(`\n| ${what}, median (min–max) of ${rounds} | rabbit | llama.cpp | ratio |\n|---|---|---|---|`);
+}
+
+function eachCase(measure: (name: string, threads: string, suffix: string, type: string, activations: string) => void) {
+  for (const [suffix, type, activations] of CASES) {
+    for (const threads of ["1", "2"]) {
+      measure(`${type} ${activations}, ${threads} threads`, threads, suffix, type, activations);
     }
   }
 }
 
-if (mode === "quantize") quantize();
-else decode();
+function decode(): void {
+  heading("decode, tokens/s");
+  eachCase((name, threads, suffix, type, activations) => {
+    pair(
+      name,
+      () => infer(suffix, 1, 129, threads, activations).decode.tokens_per_s,
+      () => llamaBench(type, threads, "-p", "0", "-n", "128"),
+    );
+  });
+}
+
+function prefill(): void {
+  const length = gguf === "large" ? 128 : 512;
+  heading(`prefill of ${length}, tokens/s`);
+  eachCase((name, threads, suffix, type, activations) => {
+    pair(
+      name,
+      () => infer(suffix, length, 1, threads, activations).prefill.tokens_per_s,
+      () => llamaBench(type, threads, "-p", String(length), "-n", "0"),
+    );
+  });
+}
+
+function context(): void {
+  for (const length of [1, 512, 2048]) {
+    heading(`decode after ${length}, tokens/s`);
+    eachCase((name, threads, suffix, type, activations) => {
+      pair(
+        name,
+        () => infer(suffix, length, 33, threads, activations).decode.tokens_per_s,
+        () => llamaBench(type, threads, "-p", "0", "-n", "32", "-d", String(length)),
+      );
+    });
+  }
+}
+
+/** Rates, as everywhere: processes a second. */
+function start(): void {
+  heading("starts to first token a second");
+  eachCase((name, threads, suffix, type, activations) => {
+    const file = `${work}/models/${gguf}-${type}.gguf`;
+    const args = ["-p", "The capital of France is", "-n", "1", "-t", threads, "-no-cnv"];
+    const own = ["infer", "--model", `${model}${suffix}`, "--steps", "1", "--threads", threads];
+    for (const [more, flags] of [["", []], [" (-fit off)", ["-fit", "off"]]] as const) {
+      pair(
+        name + more,
+        () => 1 / run([...rabbit, ...own, "--ids", "504 3575 282 4649 314", "--activations", activations]).seconds,
+        () => 1 / run([`${work}/bin/llama-completion`, "-m", file, ...args, ...flags]).seconds,
+      );
+    }
+  });
+}
+
+const modes: Record<string, () => void> = { quantize, decode, prefill, context, start };
+const measure = modes[String(mode)];
+if (measure === undefined) throw new Error(`one of ${Object.keys(modes).join(", ")}, not ${mode}`);
+measure();
