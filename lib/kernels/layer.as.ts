@@ -1,25 +1,57 @@
 // AssemblyScript: what a transformer layer does between its matrix products. reference.ts defines each result, down to
 // the order of the additions.
 
+// As in matmul.as.ts: what a loop needs of these stays in registers or on the stack, since the engine does not know that
+// they never change.
+export let expLeast: f32 = -87.3;
+export let expMost: f32 = 88;
+export let log2e: f32 = 1.44269504088896341;
+export let ln2High: f32 = 0.693359375;
+export let ln2Low: f32 = -2.12194440e-4;
+export let exp5: f32 = 1.9875691500e-4;
+export let exp4: f32 = 1.3981999507e-3;
+export let exp3: f32 = 8.3334519073e-3;
+export let exp2: f32 = 4.1665795894e-2;
+export let exp1: f32 = 1.6666665459e-1;
+export let exp0: f32 = 5.0000001201e-1;
+export let expOne: f32 = 1;
+export let expBias: i32 = 127;
+
 /**
  * exp(x) for x of at most 88, by Cephes' expf: a polynomial of degree 5 on [-ln 2 / 2, ln 2 / 2], within 2 units in the
  * last place. Additions and products only, so that every machine gives the same bits. 0 below -87.3.
+ *
+ * @param least,most,turns,high,low,c5,c4,c3,c2,c1,c0,one,bias the variables above, in all lanes
  */
 @inline
-function exp4(x: v128): v128 {
-  const tiny = f32x4.lt(x, f32x4.splat(-87.3));
-  const bounded = f32x4.max(f32x4.min(x, f32x4.splat(88)), f32x4.splat(-87.3));
-  const n = f32x4.nearest(f32x4.mul(bounded, f32x4.splat(1.44269504088896341)));
-  let r = f32x4.sub(bounded, f32x4.mul(n, f32x4.splat(0.693359375)));
-  r = f32x4.sub(r, f32x4.mul(n, f32x4.splat(-2.12194440e-4)));
-  let p = f32x4.splat(1.9875691500e-4);
-  p = f32x4.add(f32x4.mul(p, r), f32x4.splat(1.3981999507e-3));
-  p = f32x4.add(f32x4.mul(p, r), f32x4.splat(8.3334519073e-3));
-  p = f32x4.add(f32x4.mul(p, r), f32x4.splat(4.1665795894e-2));
-  p = f32x4.add(f32x4.mul(p, r), f32x4.splat(1.6666665459e-1));
-  p = f32x4.add(f32x4.mul(p, r), f32x4.splat(5.0000001201e-1));
-  p = f32x4.add(f32x4.add(f32x4.mul(f32x4.mul(r, r), p), r), f32x4.splat(1));
-  const power = i32x4.shl(i32x4.add(i32x4.trunc_sat_f32x4_s(n), i32x4.splat(127)), 23);
+function exponential(
+  x: v128,
+  least: v128,
+  most: v128,
+  turns: v128,
+  high: v128,
+  low: v128,
+  c5: v128,
+  c4: v128,
+  c3: v128,
+  c2: v128,
+  c1: v128,
+  c0: v128,
+  one: v128,
+  bias: v128,
+): v128 {
+  const tiny = f32x4.lt(x, least);
+  const bounded = f32x4.pmax(f32x4.pmin(x, most), least);
+  const n = f32x4.nearest(f32x4.mul(bounded, turns));
+  let r = f32x4.sub(bounded, f32x4.mul(n, high));
+  r = f32x4.sub(r, f32x4.mul(n, low));
+  let p = f32x4.add(f32x4.mul(c5, r), c4);
+  p = f32x4.add(f32x4.mul(p, r), c3);
+  p = f32x4.add(f32x4.mul(p, r), c2);
+  p = f32x4.add(f32x4.mul(p, r), c1);
+  p = f32x4.add(f32x4.mul(p, r), c0);
+  p = f32x4.add(f32x4.add(f32x4.mul(f32x4.mul(r, r), p), r), one);
+  const power = i32x4.shl(i32x4.add(i32x4.trunc_sat_f32x4_s(n), bias), 23);
   return v128.andnot(f32x4.mul(p, power), tiny);
 }
 
@@ -68,9 +100,14 @@ export function add(to: usize, from: usize, length: i32): void {
 
 /** out = silu(gate) * up, over `length` binary32, a multiple of 4; silu(g) = g / (1 + exp(-g)). */
 export function gated(gate: usize, up: usize, out: usize, length: i32): void {
+  const least = f32x4.splat(expLeast), most = f32x4.splat(expMost), turns = f32x4.splat(log2e);
+  const high = f32x4.splat(ln2High), low = f32x4.splat(ln2Low), c5 = f32x4.splat(exp5), c4 = f32x4.splat(exp4);
+  const c3 = f32x4.splat(exp3), c2 = f32x4.splat(exp2), c1 = f32x4.splat(exp1), c0 = f32x4.splat(exp0);
+  const one = f32x4.splat(expOne), bias = i32x4.splat(expBias);
   for (let n: usize = 0, bytes = <usize> length << 2; n < bytes; n += 16) {
     const g = v128.load(gate + n);
-    const s = f32x4.div(g, f32x4.add(f32x4.splat(1), exp4(f32x4.neg(g))));
+    const e = exponential(f32x4.neg(g), least, most, turns, high, low, c5, c4, c3, c2, c1, c0, one, bias);
+    const s = f32x4.div(g, f32x4.add(one, e));
     v128.store(out + n, f32x4.mul(s, v128.load(up + n)));
   }
 }
@@ -102,6 +139,9 @@ export function copy(to: usize, from: usize, bytes: usize): void {
 
 /** 2^-100: numbers that are all smaller count as zeros, since the reciprocal of the largest could overflow. */
 const TINY: f32 = 7.888609052210118e-31;
+
+/** Bytes of a line of a processor's cache. */
+const LINE: usize = 64;
 
 /** Positions whose products with integer values are summed before they become binary32: 32 * 32767 * 2047 < 2^31. */
 const CHUNK: i32 = 32;
@@ -197,23 +237,28 @@ function storeScores(size: i32, s: v128, scales: v128, factor: v128, p: i32, cou
 @inline
 function weigh(size: i32, scores: usize, topLanes: v128, count: i32, vScales: usize): f32 {
   const top = f32x4.splat(largest(topLanes));
-  let sum = f32x4.splat(0), most = f32x4.splat(0);
+  const least = f32x4.splat(expLeast), most = f32x4.splat(expMost), turns = f32x4.splat(log2e);
+  const high = f32x4.splat(ln2High), low = f32x4.splat(ln2Low), c5 = f32x4.splat(exp5), c4 = f32x4.splat(exp4);
+  const c3 = f32x4.splat(exp3), c2 = f32x4.splat(exp2), c1 = f32x4.splat(exp1), c0 = f32x4.splat(exp0);
+  const one = f32x4.splat(expOne), bias = i32x4.splat(expBias);
+  let sum = f32x4.splat(0), largestWeights = f32x4.splat(0);
   const whole = (count + CHUNK - 1) & -CHUNK;
   for (let p = 0; p < whole; p += 4) {
     const at = scores + (<usize> p << 2);
-    const e = p < count ? exp4(f32x4.sub(v128.load(at), top)) : f32x4.splat(0);
+    let e = f32x4.splat(0);
+    if (p < count) e = exponential(f32x4.sub(v128.load(at), top), least, most, turns, high, low, c5, c4, c3, c2, c1, c0, one, bias);
     sum = f32x4.add(sum, e);
     const weight = size == 4 ? e : f32x4.mul(e, v128.load(vScales + (<usize> p << 2)));
-    if (size != 4) most = f32x4.pmax(most, weight);
+    if (size != 4) largestWeights = f32x4.pmax(largestWeights, weight);
     v128.store(at, weight);
   }
   const inverse = <f32> 1 / across(sum);
   if (size == 4) return inverse;
-  const m = largest(most);
+  const m = largest(largestWeights);
   const levels = f32x4.splat(m >= TINY ? <f32> 32767 / m : 0);
   for (let from = scores, to = scores, end = scores + (<usize> whole << 2); from < end; from += 32, to += 16) {
-    const low = toIntegers(v128.load(from), levels), high = toIntegers(v128.load(from, 16), levels);
-    v128.store(to, i16x8.narrow_i32x4_s(low, high));
+    const first = toIntegers(v128.load(from), levels), second = toIntegers(v128.load(from, 16), levels);
+    v128.store(to, i16x8.narrow_i32x4_s(first, second));
   }
   return m / 32767 * inverse;
 }
@@ -262,7 +307,10 @@ function attendHeads(
   const factor1 = heads > 1 ? v128.load32_splat(factors, 4) : factor0;
   const factor2 = heads > 2 ? v128.load32_splat(factors, 8) : factor0;
   let top0 = f32x4.splat(-Infinity), top1 = top0, top2 = top0;
-  for (let p = 0, k0 = k; p < count; p += 4, k0 += 4 * row) {
+  // Values are loaded while scores are computed, so that they come from the cache when they are needed.
+  let touched = i32x4.splat(0);
+  for (let p = 0, k0 = k, v0 = v; p < count; p += 4, k0 += 4 * row) {
+    for (const end = v0 + 4 * row; v0 < end; v0 += LINE) touched = v128.or(touched, v128.load(v0));
     let a0 = i32x4.splat(0), b0 = a0, c0 = a0, d0 = a0;
     let a1 = a0, b1 = a0, c1 = a0, d1 = a0, a2 = a0, b2 = a0, c2 = a0, d2 = a0;
     for (let at = k0, from = q, end = k0 + used; at < end; at += step(size) * size, from += 16) {
@@ -303,6 +351,7 @@ function attendHeads(
   const last1 = heads > 1 ? weigh(size, scores + scoreRow, top1, count, vScales) : 0;
   const last2 = heads > 2 ? weigh(size, scores + 2 * scoreRow, top2, count, vScales) : 0;
   const sumRow = <usize> length << 2;
+  v128.store(sums, touched);
   for (let n: usize = 0, end = sumRow * heads; n < end; n += 16) v128.store(sums + n, f32x4.splat(0));
   // Integer values of two positions stand side by side, and so do the weights.
   const together = size == 4 ? 1 : 2;
