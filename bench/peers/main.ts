@@ -36,7 +36,8 @@ function run([program, ...args]: string[]): { seconds: number; output: string } 
 
 function summary(values: number[]): string {
   const sorted = values.toSorted((a, b) => a - b);
-  const [low, middle, high] = [sorted[0], sorted[sorted.length >> 1], sorted.at(-1)!];
+  const [low, high] = [sorted[0], sorted.at(-1)!];
+  const middle = (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
   return `${middle.toFixed(2)} (${low.toFixed(2)}–${high.toFixed(2)})`;
 }
 
