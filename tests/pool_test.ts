@@ -641,6 +641,41 @@ Deno.test("Pool runs programs of changing lengths one right after the other", ()
   }
 });
 
+Deno.test({
+  name: "Pool.run says that a thread has failed, whichever it is, and close ends the others",
+  ...unsanitized,
+  fn() {
+    for (const threads of THREADS) {
+      const pool = new Pool({ threads });
+      // A matrix whose record names a kind of weights that there is not: 400 groups from address 0 on.
+      const record = new Float32Array(new Float64Array([9, 1, 1, 0, 0, 0, 400]).buffer);
+      const { address } = loadVector(pool, record) as unknown as { address: number };
+      const broken = { format: F32, rows: 3200, columns: 32, record: address, rowsHeld: 3200 } as Matrix;
+      const [from, out] = [pool.buffer(1, 32), pool.buffer(1, 3200)];
+      assertThrows(() => {
+        pool.project({ from }, 1, [{ matrix: broken, out }]);
+        pool.run();
+      }, Error);
+      pool.close();
+    }
+  },
+});
+
+Deno.test("Pool refuses after the first operation what its scratch has no room for", () => {
+  using(new Pool({ threads: 1 }), (ops) => {
+    const load = (columns: number) => loadMatrix(ops, weights(BF16, 8, columns, new Random(1), false));
+    const matrix = load(64);
+    const [from, out] = [ops.buffer(2, 64), ops.buffer(2, 8)];
+    ops.cache(32, 1, 64);
+    ops.project({ from }, 1, [{ matrix, out }]);
+    ops.run();
+    load(64);
+    for (const larger of [() => load(96), () => ops.buffer(3, 8), () => ops.cache(33, 1, 64)]) {
+      assertThrows(larger, RangeError, "before the first operation");
+    }
+  });
+});
+
 Deno.test("A process that closes its pools ends by itself, workers asleep or not", async () => {
   const script = `
     import { Pool } from "${new URL("../lib/kernels/pool.ts", import.meta.url)}";

@@ -197,8 +197,14 @@ export class Pool implements Operations {
       ...segments.flat(),
     ]);
     this.#weightBytes += matrixBytes(format, rows, columns);
-    this.#maxBlocks = Math.max(this.#maxBlocks, blocks);
+    this.#maxBlocks = this.#most(this.#maxBlocks, blocks);
     return { format, rows, columns, record, rowsHeld: groups * GROUP } as PackedMatrix;
+  }
+
+  /** The larger of two sizes that the scratch is made for, with the first operation: after that it can't grow. */
+  #most(now: number, wanted: number): number {
+    if (this.#machine && wanted > now) throw new RangeError("larger than what there was before the first operation");
+    return Math.max(now, wanted);
   }
 
   /** The memory that has room for a group, a new one if none has. */
@@ -273,7 +279,7 @@ export class Pool implements Operations {
   }
 
   buffer(tokens: number, width: number): Buffer {
-    this.#maxTokens = Math.max(this.#maxTokens, tokens);
+    this.#maxTokens = this.#most(this.#maxTokens, tokens);
     return { tokens, width, address: this.#arenas[0].take(tokens * padded(width) * 4) } as Buffer & Placed;
   }
 
@@ -285,7 +291,7 @@ export class Pool implements Operations {
     const capacity = Math.ceil(positions / ATTENTION_CHUNK) * ATTENTION_CHUNK;
     const size = { f32: 4, i16: 2, i8: 1 }[cacheFor(headDim, this.#activations)];
     const rowBytes = Math.ceil(headDim / 16) * 16 * size;
-    this.#maxPositions = Math.max(this.#maxPositions, capacity);
+    this.#maxPositions = this.#most(this.#maxPositions, capacity);
     const [main] = this.#arenas;
     const [keys, values] = [1, 2].map(() => main.take(heads * capacity * rowBytes));
     const [keyScales, valueScales] = [1, 2].map(() => size === 4 ? 0 : main.take(heads * capacity * 4));
