@@ -115,12 +115,8 @@ async function measure(float: Model, plans: readonly Plan[], task: Task, threads
   try {
     const p = loadModel(pool, float, context, LOGIT_ROWS);
     const quants = plans.map((plan) => {
-      const reader = new EncodedReader(plan);
-      try {
-        return new Llama(pool, config, reader, context, LOGIT_ROWS);
-      } finally {
-        reader.close();
-      }
+      using reader = new EncodedReader(plan);
+      return new Llama(pool, config, reader, context, LOGIT_ROWS);
     });
     const inAnswers = asked.reduce((sum, tokens) => sum + tokens, 0);
     const bar = await progressBar("advise", inAnswers + fedTokens(windows), tokensPerSecond);

@@ -105,6 +105,11 @@ export class TensorReader {
   close(): void {
     for (const file of this.#files) file.close();
   }
+
+  /** Closes the files at the end of the block that declares the reader with `using`. */
+  [Symbol.dispose](): void {
+    this.close();
+  }
 }
 
 function collect(path: string, directory: string, paths: string[]): Checkpoint {
@@ -303,7 +308,8 @@ const STALE_MS = 60_000;
 
 /**
  * New files of one directory. They are written under temporary names in the same file system; {@link commit} makes
- * them durable and gives them their names, {@link abort} leaves nothing behind.
+ * them durable and gives them their names, {@link abort} leaves nothing behind. Declared with `using`, what was not
+ * committed is aborted.
  */
 export class NewFiles {
   readonly #directory: string;
@@ -373,6 +379,11 @@ export class NewFiles {
     this.#files.length = 0;
     for (const made of this.#made.reverse()) quietly(() => Deno.removeSync(made));
     this.#made.length = 0;
+  }
+
+  /** Aborts what was not committed. */
+  [Symbol.dispose](): void {
+    this.abort();
   }
 
   /** A process that was killed could not tidy up; where /proc tells that it is gone, this does. */
