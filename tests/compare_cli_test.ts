@@ -242,7 +242,7 @@ Deno.test("rabbit compare refuses a reference that it can't use", async () => {
         ['{"tokens": [3]}', `${file}: prompt_ids: expected an array of token ids`],
         ['{"prompt_ids": [1.5], "tokens": [3]}', `${file}: prompt_ids: expected an array of token ids`],
         ['{"prompt_ids": [1], "tokens": "316"}', `${file}: tokens: expected an array of token ids`],
-        ["null", `${file}: prompt_ids: expected an array of token ids`],
+        ["null", `${file}: expected a JSON object`],
       ]
     ) {
       write(temporary, { "r.json": text });

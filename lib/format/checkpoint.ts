@@ -274,6 +274,29 @@ export function readText(path: string, limit: number): string {
   }
 }
 
+/**
+ * The value of a JSON file of at most `limit` bytes. Headers and the index, where a key that stands twice matters, have a
+ * parser of their own (json.ts).
+ *
+ * @throws {CheckpointError} not JSON, not UTF-8 or too long
+ * @throws {SystemError}
+ */
+export function readJson(path: string, limit: number): unknown {
+  const text = readText(path, limit);
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new CheckpointError({ path }, `not valid JSON: ${(error as SyntaxError).message}`);
+  }
+}
+
+/** The same for a file that must hold an object. @throws {CheckpointError} @throws {SystemError} */
+export function readJsonObject(path: string, limit: number): Record<string, unknown> {
+  const json = readJson(path, limit);
+  if (typeof json === "object" && json !== null && !Array.isArray(json)) return json as Record<string, unknown>;
+  throw new CheckpointError({ path }, "expected a JSON object");
+}
+
 /** Whether a file or directory is there, following links. @throws {SystemError} if that can't be known */
 export function exists(path: string): boolean {
   try {
