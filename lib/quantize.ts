@@ -18,6 +18,7 @@ import {
   matrixBytes,
 } from "./format/blocks.ts";
 import {
+  bytesOf,
   checkOutput,
   type Checkpoint,
   exists,
@@ -107,7 +108,7 @@ export function planQuantize(source: Checkpoint, format: BlockFormat): Plan {
     tensors,
     header,
     bytes: tensors.reduce((sum, { bytes }) => sum + bytes, header.length),
-    sourceBytes: source.files.reduce((sum, { bytes }) => sum + bytes, 0),
+    sourceBytes: bytesOf(source),
     quantized: tensors.filter(({ from }) => from).length,
   };
 }

@@ -71,6 +71,11 @@ export function nameOf(checkpoint: Checkpoint): string {
   return checkpoint.files.length === 1 ? checkpoint.files[0].path : checkpoint.path;
 }
 
+/** Bytes of a checkpoint's files, headers and all. */
+export function bytesOf({ files }: Checkpoint): number {
+  return files.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
 /** Reads tensors of a checkpoint by name. Close it when the last is read. */
 export class TensorReader {
   readonly #checkpoint: Checkpoint;
