@@ -19,9 +19,9 @@ import {
   value,
 } from "./decoder/gguf.ts";
 import { type Vocabulary, vocabularyMetadata } from "./decoder/vocabulary.ts";
-import { CheckpointError, UsageError } from "./errors.ts";
+import { CheckpointError } from "./errors.ts";
 import { F32, type Format, FORMATS, matrixBytes, Q4B32 } from "./format/blocks.ts";
-import { type Checkpoint, exists, nameOf, NewFiles, sameFile, TensorReader } from "./format/checkpoint.ts";
+import { checkOutputFile, type Checkpoint, nameOf, NewFiles, TensorReader } from "./format/checkpoint.ts";
 import { f16IsFinite } from "./format/floats.ts";
 import { fromQ4B32, type GgmlType, typeOf } from "./format/ggml.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./format/gguf.ts";
@@ -143,13 +143,7 @@ function plan(place: { path: string; tensor: string }, source: NamedTensor, dtyp
  * @throws {SystemError} such as a full disk
  */
 export async function exportGguf(plan: ExportPlan, path: string, options: WriteOptions): Promise<string> {
-  if (plan.source.files.some((file) => sameFile(path, file.path))) {
-    throw new UsageError(`${path} is the source itself, which --gguf would destroy; choose another file`);
-  }
-  if (exists(path)) {
-    if (Deno.statSync(path).isDirectory) throw new UsageError(`${path} is a directory; name a file in it`);
-    if (!options.force) throw new UsageError(`${path} exists already; --force replaces it`);
-  }
+  checkOutputFile("gguf", path, [plan.source], options.force);
   using reader = new TensorReader(plan.source);
   using files = new NewFiles(dirname(path));
   const digest = await writePieces(files.create(basename(path)), piecesOf(plan, reader), options);

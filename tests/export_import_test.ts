@@ -466,13 +466,20 @@ Deno.test("rabbit export replaces a file only with --force, and never its source
     const path = join(temporary, "x.gguf");
     Deno.writeTextFileSync(path, "old");
     await refused(`${path} exists already; --force replaces it`, "export", "--in", TINY, "--gguf", path);
-    await refused(`${temporary} is a directory; name a file in it`, "export", "--in", TINY, "--gguf", temporary);
+    const device = join(temporary, "null");
+    Deno.symlinkSync("/dev/null", device);
+    for (const target of [temporary, device]) {
+      await refused(
+        `--gguf ${target} is not a regular file; choose another name`,
+        ...["export", "--in", TINY, "--gguf", target, "--force"],
+      );
+    }
     const model = withTokenizer(join(temporary, "m"), {});
     const own = join(model, WEIGHTS);
     Deno.symlinkSync(own, join(temporary, "link"));
     for (const target of [own, join(temporary, "link")]) {
       await refused(
-        `${target} is the source itself, which --gguf would destroy; choose another file`,
+        `--gguf ${target} is a file of the checkpoint (${own}), which it would destroy; choose another name`,
         ...["export", "--in", model, "--gguf", target, "--force"],
       );
     }

@@ -281,7 +281,7 @@ Deno.test("rabbit report refuses what can't be a report, before it computes anyt
     const same = join(directory, "q4.html");
     Deno.copyFileSync(join(Q4, WEIGHTS), same);
     await refused(
-      `--out ${same} is the checkpoint ${same}, which it would destroy`,
+      `--out ${same} is a file of the checkpoint (${same}), which it would destroy; choose another name`,
       ...[TINY, same, "--out", same, "--force"],
     );
     await refused("the prompt is empty", TINY, Q4, ...out, "--ids", ",");

@@ -2,8 +2,8 @@ import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import type { Decoder, Trace } from "../compare.ts";
 import { loadTokenizer } from "../decoder/tokenizer.ts";
-import { CheckpointError, UsageError } from "../errors.ts";
-import { bytesOf, type Checkpoint, exists, nameOf, NewFiles, sameFile } from "../format/checkpoint.ts";
+import { CheckpointError } from "../errors.ts";
+import { bytesOf, checkOutputFile, type Checkpoint, nameOf, NewFiles } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
 import { planQuantize } from "../quantize.ts";
 import { decodeFloat, decodeQuantized, figures, type Measured, type Report, type Step } from "../report/figures.ts";
@@ -89,13 +89,7 @@ function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
 function checkPage(args: Arguments, models: readonly Model[]): void {
   const file = args.text("out");
   if (!file.endsWith(".html")) throw args.invalid("out", "a file that ends in .html");
-  for (const { path } of models.flatMap(({ checkpoint }) => checkpoint.files)) {
-    if (sameFile(file, path)) throw new UsageError(`--out ${file} is the checkpoint ${path}, which it would destroy`);
-  }
-  if (exists(file)) {
-    if (!Deno.statSync(file).isFile) throw new UsageError(`--out ${file} is not a regular file; choose another name`);
-    if (!args.switches.has("force")) throw new UsageError(`${file} exists already; --force replaces it`);
-  }
+  checkOutputFile("out", file, models.map(({ checkpoint }) => checkpoint), args.switches.has("force"));
   using probe = new NewFiles(dirname(file));
   probe.create(basename(file));
 }

@@ -483,3 +483,24 @@ export function checkOutput(directory: string, source: Checkpoint | undefined, f
   }
   if (!force && exists(target)) throw new UsageError(`${target} exists already; --force replaces it`);
 }
+
+/**
+ * Refuses a new file that would replace a file of a source, something that is no file, or a file that nobody asked to
+ * replace.
+ *
+ * @param flag the flag that names it, for the messages
+ * @throws {UsageError}
+ */
+export function checkOutputFile(flag: string, path: string, sources: readonly Checkpoint[], force: boolean): void {
+  for (const source of sources.flatMap(({ files }) => files)) {
+    if (!sameFile(path, source.path)) continue;
+    throw new UsageError(
+      `--${flag} ${path} is a file of the checkpoint (${source.path}), which it would destroy; choose another name`,
+    );
+  }
+  if (!exists(path)) return;
+  if (!Deno.statSync(path).isFile) {
+    throw new UsageError(`--${flag} ${path} is not a regular file; choose another name`);
+  }
+  if (!force) throw new UsageError(`${path} exists already; --force replaces it`);
+}
