@@ -11,7 +11,7 @@ import { type Gguf, parseGguf, serializeGguf, type Value } from "../lib/format/g
 import { planImport } from "../lib/import.ts";
 import { json, MODELS, quantizeTo, TINY } from "./models.ts";
 import { command, inTemporary, rabbit, type Ran, ROOT, sha256, tree } from "./program.ts";
-import { concat, container, fixture, headerText, Random, utf8, write } from "./testing.ts";
+import { concat, container, entriesOf, fixture, headerText, Random, utf8, write } from "./testing.ts";
 
 const MIXED = `${ROOT}fixtures/gguf/mixed.gguf`;
 const mixed = fixture<{
@@ -56,15 +56,7 @@ function digest(bytes: Uint8Array): string {
 
 /** The digest of every tensor of a safetensors file. */
 function digests(path: string): Record<string, string> {
-  const file = Deno.readFileSync(path);
-  const text = headerText(file);
-  const header: Record<string, { data_offsets: [number, number] }> = JSON.parse(text);
-  const start = 8 + utf8(text).length;
-  return Object.fromEntries(
-    Object.entries(header).filter(([name]) => name !== "__metadata__").map(([name, { data_offsets: [begin, end] }]) => {
-      return [name, digest(file.subarray(start + begin, start + end))];
-    }),
-  );
+  return Object.fromEntries(entriesOf(Deno.readFileSync(path)).map(({ name, bytes }) => [name, digest(bytes)]));
 }
 
 /** A checkpoint of the tiny model with a byte-level vocabulary of its 320 ids. */
