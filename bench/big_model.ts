@@ -23,7 +23,7 @@ const shape = {
   tied: false,
 };
 
-const files = new NewFiles(String(directory));
+using files = new NewFiles(String(directory));
 const { file, partial } = files.create(MODEL_FILE);
 const tensors = [...tensorShapes(shape)].map(([name, dimensions]) => {
   return { name, dtype: "BF16", shape: dimensions, bytes: 2 * dimensions.reduce((a, b) => a * b) };

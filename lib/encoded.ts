@@ -75,4 +75,9 @@ export class EncodedReader {
   close(): void {
     this.#source.close();
   }
+
+  /** Closes the files at the end of the block that declares the reader with `using`. */
+  [Symbol.dispose](): void {
+    this.close();
+  }
 }

@@ -19,14 +19,13 @@ import {
   value,
 } from "./decoder/gguf.ts";
 import { type Vocabulary, vocabularyMetadata } from "./decoder/vocabulary.ts";
-import { CheckpointError, UsageError } from "./errors.ts";
+import { CheckpointError } from "./errors.ts";
 import { F32, type Format, FORMATS, matrixBytes, Q4B32 } from "./format/blocks.ts";
-import { type Checkpoint, exists, nameOf, NewFiles, sameFile, TensorReader, writeAt } from "./format/checkpoint.ts";
+import { checkOutputFile, type Checkpoint, nameOf, NewFiles, TensorReader } from "./format/checkpoint.ts";
 import { f16IsFinite } from "./format/floats.ts";
 import { fromQ4B32, type GgmlType, typeOf } from "./format/ggml.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./format/gguf.ts";
-import { sha256 } from "./node.ts";
-import { pacer } from "./pace.ts";
+import { type WriteOptions, writePieces } from "./pieces.ts";
 
 /** Bytes of a tensor that are held at once, where its heads are not larger. */
 const CHUNK_BYTES = 4 << 20;
@@ -134,15 +133,6 @@ function plan(place: { path: string; tensor: string }, source: NamedTensor, dtyp
   return { name, source, shape, from, type: typeOf(from), bytes: matrixBytes(from, shape[0], shape[1]) };
 }
 
-/** Options of {@link exportGguf}. */
-export interface ExportOptions {
-  /** Replace a file that is there. */
-  readonly force: boolean;
-  readonly signal?: AbortSignal;
-  /** Called with the bytes of the new file that are written. */
-  readonly progress?: (bytes: number) => void;
-}
-
 /**
  * Writes the planned file. It appears when all is written and synced; until then, and after an error, what was there is
  * untouched.
@@ -152,43 +142,26 @@ export interface ExportOptions {
  * @throws {UsageError} the file is there and `force` is not set, or it is one of the source's
  * @throws {SystemError} such as a full disk
  */
-export async function exportGguf(plan: ExportPlan, path: string, options: ExportOptions): Promise<string> {
-  if (plan.source.files.some((file) => sameFile(path, file.path))) {
-    throw new UsageError(`${path} is the source itself, which --gguf would destroy; choose another file`);
-  }
-  if (exists(path)) {
-    if (Deno.statSync(path).isDirectory) throw new UsageError(`${path} is a directory; name a file in it`);
-    if (!options.force) throw new UsageError(`${path} exists already; --force replaces it`);
-  }
-  const reader = new TensorReader(plan.source);
-  const files = new NewFiles(dirname(path));
-  try {
-    const { file, partial } = files.create(basename(path));
-    const digest = await sha256();
-    const pause = pacer(options.signal);
-    let offset = 0;
-    const put = (bytes: Uint8Array) => {
-      writeAt(file, partial, offset, bytes);
-      digest.update(bytes);
+export async function exportGguf(plan: ExportPlan, path: string, options: WriteOptions): Promise<string> {
+  checkOutputFile("gguf", path, [plan.source], options.force);
+  using reader = new TensorReader(plan.source);
+  using files = new NewFiles(dirname(path));
+  const digest = await writePieces(files.create(basename(path)), piecesOf(plan, reader), options);
+  files.commit();
+  return digest;
+}
+
+/** The bytes of the new file, piece by piece: the header, and each tensor up to where the next one begins. */
+function* piecesOf(plan: ExportPlan, reader: TensorReader): Generator<Uint8Array> {
+  const offsets = offsetsOf(plan.header.length, plan.tensors);
+  yield plan.header;
+  for (const [n, tensor] of plan.tensors.entries()) {
+    let offset = offsets[n];
+    for (const bytes of chunksOf(tensor, plan.headDim, reader)) {
+      yield bytes;
       offset += bytes.length;
-      options.progress?.(offset);
-    };
-    put(plan.header);
-    const ends = offsetsOf(plan.header.length, plan.tensors).slice(1);
-    for (const [n, tensor] of plan.tensors.entries()) {
-      for (const bytes of chunksOf(tensor, plan.headDim, reader)) {
-        put(bytes);
-        await pause();
-      }
-      put(new Uint8Array(ends[n] - offset));
     }
-    files.commit();
-    return digest.digest("hex");
-  } catch (error) {
-    files.abort();
-    throw error;
-  } finally {
-    reader.close();
+    yield new Uint8Array(offsets[n + 1] - offset);
   }
 }
 
@@ -205,13 +178,7 @@ function* chunksOf(tensor: Planned, headDim: number, reader: TensorReader): Gene
     reader.read(source.huggingFace, row * rowBytes, bytes);
     if (from.kind === "block") checkScales(reader, source.huggingFace, from.blockBytes, row, rowBytes, bytes);
     const out = from === Q4B32 || shape.length === 1 ? converted(from, bytes) : bytes;
-    if (!source.interleaved) {
-      yield out;
-      continue;
-    }
-    const head = new Uint8Array(out.length);
-    interleaveRows(out, type.blockBytes * columns / type.blockWeights, head);
-    yield head;
+    yield source.interleaved ? interleaveRows(out, type.blockBytes * columns / type.blockWeights) : out;
   }
 }
 

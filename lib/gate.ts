@@ -48,10 +48,6 @@ export async function runGate(directory: string, ops: Operations, prompt: readon
 function load(directory: string, ops: Operations, prompt: readonly number[]): Llama {
   const path = join(directory, "config.json");
   const config: Config = parseConfig(path, readText(path, 1 << 20));
-  const reader = new TensorReader(openCheckpoint(directory));
-  try {
-    return new Llama(ops, config, reader, prompt.length + GATE_STEPS);
-  } finally {
-    reader.close();
-  }
+  using reader = new TensorReader(openCheckpoint(directory));
+  return new Llama(ops, config, reader, prompt.length + GATE_STEPS);
 }

@@ -39,19 +39,14 @@ export function generate(
   { seed = 0, exact, force = false, shape = SHAPE }: { seed?: number; exact?: number; force?: boolean; shape?: Shape },
 ): void {
   checkOutput(directory, undefined, force);
-  const files = new NewFiles(directory);
-  try {
-    writeWeights(files, shape, seed, exact);
-    const json = (value: unknown) => new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n");
-    files.write("config.json", json(configOf(shape)));
-    const { vocabulary, merges } = tokenizer(shape.vocabulary);
-    files.write("vocab.json", json(vocabulary));
-    files.write("merges.txt", new TextEncoder().encode(["#version: 0.2", ...merges, ""].join("\n")));
-    files.commit();
-  } catch (error) {
-    files.abort();
-    throw error;
-  }
+  using files = new NewFiles(directory);
+  writeWeights(files, shape, seed, exact);
+  const json = (value: unknown) => new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n");
+  files.write("config.json", json(configOf(shape)));
+  const { vocabulary, merges } = tokenizer(shape.vocabulary);
+  files.write("vocab.json", json(vocabulary));
+  files.write("merges.txt", new TextEncoder().encode(["#version: 0.2", ...merges, ""].join("\n")));
+  files.commit();
 }
 
 /** The config.json of a Llama of that shape. */

@@ -18,22 +18,12 @@ import {
   matrixBytes,
   Q4B32,
 } from "./format/blocks.ts";
-import {
-  checkOutput,
-  exists,
-  MODEL_FILE,
-  NewFiles,
-  openRegular,
-  readAt,
-  sameFile,
-  writeAt,
-} from "./format/checkpoint.ts";
+import { checkOutput, exists, MODEL_FILE, NewFiles, openRegular, readAt, sameFile } from "./format/checkpoint.ts";
 import { bf16ToF32, f16IsFinite, f16ToF32, f32ToBf16, f32ToF16 } from "./format/floats.ts";
 import { READABLE, toQ4B32 } from "./format/ggml.ts";
 import { type Gguf, type GgufTensor, parseGguf } from "./format/gguf.ts";
 import { serializeHeader } from "./format/safetensors.ts";
-import { sha256 } from "./node.ts";
-import { pacer } from "./pace.ts";
+import { type WriteOptions, writePieces } from "./pieces.ts";
 
 /** What the weights of an import become: `--dtype`. */
 export const DTYPES = ["bf16", "f16", "f32", "same"] as const;
@@ -96,12 +86,9 @@ export interface ImportPlan {
  */
 export function planImport(path: string, dtype?: Dtype): ImportPlan {
   const { file, bytes } = openRegular(path);
-  try {
-    const read = (offset: number, into: Uint8Array) => readAt(file, path, offset, into);
-    return plan(path, parseGguf({ path, bytes, read }), read, dtype);
-  } finally {
-    file.close();
-  }
+  using source = file;
+  const read = (offset: number, into: Uint8Array) => readAt(source, path, offset, into);
+  return plan(path, parseGguf({ path, bytes, read }), read, dtype);
 }
 
 /** Fills `into` from byte `offset` of the file on. */
@@ -217,15 +204,6 @@ function vectorFormat(values: Float32Array, format: FloatFormat | BlockFormat): 
   return values.every(kept) ? to : F32;
 }
 
-/** Options of {@link importGguf}. */
-export interface ImportOptions {
-  /** Replace files that are there. */
-  readonly force: boolean;
-  readonly signal?: AbortSignal;
-  /** Called with the bytes of the new file that are written. */
-  readonly progress?: (bytes: number) => void;
-}
-
 /**
  * Writes the planned directory. Its files appear when all is written and synced; until then, and after an error, what was
  * there is untouched.
@@ -235,37 +213,21 @@ export interface ImportOptions {
  * @throws {UsageError} a file is there and `force` is not set
  * @throws {SystemError} such as a full disk
  */
-export async function importGguf(plan: ImportPlan, directory: string, options: ImportOptions): Promise<string> {
+export async function importGguf(plan: ImportPlan, directory: string, options: WriteOptions): Promise<string> {
   checkTarget(plan, directory, options.force);
-  const { file: source } = openRegular(plan.path);
-  const files = new NewFiles(directory);
-  try {
-    const { file, partial } = files.create(MODEL_FILE);
-    const digest = await sha256();
-    const pause = pacer(options.signal);
-    let offset = 0;
-    const put = (bytes: Uint8Array) => {
-      writeAt(file, partial, offset, bytes);
-      digest.update(bytes);
-      offset += bytes.length;
-      options.progress?.(offset);
-    };
-    put(plan.header);
-    for (const tensor of plan.tensors) {
-      for (const bytes of chunksOf(plan, tensor, (offset, into) => readAt(source, plan.path, offset, into))) {
-        put(bytes);
-        await pause();
-      }
-    }
-    for (const [name, text] of plan.files) files.write(name, new TextEncoder().encode(text));
-    files.commit();
-    return digest.digest("hex");
-  } catch (error) {
-    files.abort();
-    throw error;
-  } finally {
-    source.close();
-  }
+  using source = openRegular(plan.path).file;
+  using files = new NewFiles(directory);
+  const read = (offset: number, into: Uint8Array) => readAt(source, plan.path, offset, into);
+  const digest = await writePieces(files.create(MODEL_FILE), piecesOf(plan, read), options);
+  for (const [name, text] of plan.files) files.write(name, new TextEncoder().encode(text));
+  files.commit();
+  return digest;
+}
+
+/** The bytes of the new file, piece by piece. */
+function* piecesOf(plan: ImportPlan, read: Read): Generator<Uint8Array> {
+  yield plan.header;
+  for (const tensor of plan.tensors) yield* chunksOf(plan, tensor, read);
 }
 
 /** Refuses a directory with files that would be lost, or that would contradict the new ones. */
@@ -301,13 +263,7 @@ function* chunksOf(plan: ImportPlan, tensor: Planned, read: Read): Generator<Uin
     const bytes = new Uint8Array(count * rowBytes);
     read(source.offset + row * rowBytes, bytes);
     const out = converted(plan.path, tensor, bytes, row, columns);
-    if (!names.interleaved) {
-      yield out;
-      continue;
-    }
-    const head = new Uint8Array(out.length);
-    separateRows(out, out.length / count, head);
-    yield head;
+    yield names.interleaved ? separateRows(out, out.length / count) : out;
   }
 }
 

@@ -18,6 +18,7 @@ import {
   matrixBytes,
 } from "./format/blocks.ts";
 import {
+  bytesOf,
   checkOutput,
   type Checkpoint,
   exists,
@@ -107,7 +108,7 @@ export function planQuantize(source: Checkpoint, format: BlockFormat): Plan {
     tensors,
     header,
     bytes: tensors.reduce((sum, { bytes }) => sum + bytes, header.length),
-    sourceBytes: source.files.reduce((sum, { bytes }) => sum + bytes, 0),
+    sourceBytes: bytesOf(source),
     quantized: tensors.filter(({ from }) => from).length,
   };
 }
@@ -144,39 +145,34 @@ export interface Quantized {
  */
 export async function quantize(plan: Plan, directory: string, options: QuantizeOptions): Promise<Quantized> {
   checkOutput(directory, plan.source, options.force);
-  const files = new NewFiles(directory);
-  try {
-    const { file, partial } = files.create(MODEL_FILE);
-    writeAt(file, partial, 0, plan.header);
-    const digest = (await sha256()).update(plan.header);
-    const target = plan.source.files.length;
-    const placed = new WeakMap<Chunk, Placed>();
-    const chunks = (function* () {
-      for (const piece of pieces(plan, target)) {
-        placed.set(piece.chunk, piece);
-        yield piece.chunk;
-      }
-    })();
-    let done = 0;
-    await runChunks(
-      [...plan.source.files, { path: partial, write: true }],
-      chunks,
-      options.threads,
-      (chunk, result, bytes) => {
-        checkEncoded(plan, placed.get(chunk)!, result);
-        digest.update(bytes);
-        done += chunk.source!.bytes;
-        options.progress?.(done);
-      },
-      options.signal,
-    );
-    const missing = copySidecars(plan.source.directory, directory, files);
-    files.commit();
-    return { model: join(directory, MODEL_FILE), digest: digest.digest("hex"), missing };
-  } catch (error) {
-    files.abort();
-    throw error;
-  }
+  using files = new NewFiles(directory);
+  const { file, partial } = files.create(MODEL_FILE);
+  writeAt(file, partial, 0, plan.header);
+  const digest = (await sha256()).update(plan.header);
+  const target = plan.source.files.length;
+  const placed = new WeakMap<Chunk, Placed>();
+  const chunks = (function* () {
+    for (const piece of pieces(plan, target)) {
+      placed.set(piece.chunk, piece);
+      yield piece.chunk;
+    }
+  })();
+  let done = 0;
+  await runChunks(
+    [...plan.source.files, { path: partial, write: true }],
+    chunks,
+    options.threads,
+    (chunk, result, bytes) => {
+      checkEncoded(plan, placed.get(chunk)!, result);
+      digest.update(bytes);
+      done += chunk.source!.bytes;
+      options.progress?.(done);
+    },
+    options.signal,
+  );
+  const missing = copySidecars(plan.source.directory, directory, files);
+  files.commit();
+  return { model: join(directory, MODEL_FILE), digest: digest.digest("hex"), missing };
 }
 
 /** A chunk, and where in its tensor it begins. */

@@ -9,17 +9,30 @@ import { command, inTemporary, rabbit, sha256, text, tree } from "./program.ts";
 const MODEL = "model.safetensors";
 const SIDECARS = ["config.json", "merges.txt", "vocab.json"];
 
-/** Bytes of the source's matrices: quantizing takes long enough to be interrupted, and stays short. */
+/** The source's matrix: quantizing takes long enough to be killed in the middle, and stays short. */
 const ROWS = 24_000;
 const COLUMNS = 4_096;
 
-/** Writes a source of one BF16 matrix, whose weights repeat, and its companions. */
-function writeSource(directory: string): void {
+/** Starts a source of one BF16 matrix, and writes its companions. */
+function begin(directory: string, rows: number): Deno.FsFile {
   Deno.mkdirSync(directory);
   for (const name of SIDECARS) Deno.writeTextFileSync(`${directory}/${name}`, `${name}\n`);
+  const file = Deno.openSync(`${directory}/${MODEL}`, { write: true, create: true });
+  const bytes = 2 * rows * COLUMNS;
+  file.writeSync(serializeHeader({ format: "pt" }, [{ name: "w", dtype: "BF16", shape: [rows, COLUMNS], bytes }]));
+  return file;
+}
+
+/** A source of 1.6 GB of zeros, sparse in the file system: it is there at once, and no signal comes too late for it. */
+function writeZeros(directory: string): void {
+  using file = begin(directory, 8 * ROWS);
+  file.truncateSync(file.statSync().size + 2 * 8 * ROWS * COLUMNS);
+}
+
+/** A source whose weights repeat. */
+function writeSource(directory: string): void {
+  using file = begin(directory, ROWS);
   const bytes = 2 * ROWS * COLUMNS;
-  using file = Deno.openSync(`${directory}/${MODEL}`, { write: true, create: true });
-  file.writeSync(serializeHeader({ format: "pt" }, [{ name: "w", dtype: "BF16", shape: [ROWS, COLUMNS], bytes }]));
   // Patterns of finite numbers: the exponent's upper bits are those of small weights.
   const row = Uint16Array.from(
     { length: bytes / 2 / 100 },
@@ -69,7 +82,7 @@ function size(path: string): number {
 for (const [signal, status] of [["SIGINT", 130], ["SIGTERM", 143]] as const) {
   Deno.test(`${signal} during quantize ends it with status ${status}, and nothing is left`, () =>
     inTemporary(async (cwd) => {
-      writeSource(`${cwd}/in`);
+      writeZeros(`${cwd}/in`);
       const before = tree(cwd);
       const interrupt = async () => {
         const child = command(QUANTIZE, { cwd }).spawn();

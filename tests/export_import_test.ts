@@ -7,11 +7,13 @@ import { join } from "@std/path/join";
 import { loadTokenizer } from "../lib/decoder/tokenizer.ts";
 import { readVocabulary, vocabularyMetadata } from "../lib/decoder/vocabulary.ts";
 import { CheckpointError } from "../lib/errors.ts";
+import { planExport } from "../lib/export.ts";
+import { openCheckpoint } from "../lib/format/checkpoint.ts";
 import { type Gguf, parseGguf, serializeGguf, type Value } from "../lib/format/gguf.ts";
 import { planImport } from "../lib/import.ts";
-import { json, MODELS, quantizeTo, TINY } from "./models.ts";
+import { configOf, json, MODELS, quantizeTo, TINY } from "./models.ts";
 import { command, inTemporary, rabbit, type Ran, ROOT, sha256, tree } from "./program.ts";
-import { concat, container, fixture, headerText, Random, utf8, write } from "./testing.ts";
+import { concat, container, entriesOf, fixture, headerText, Random, utf8, write } from "./testing.ts";
 
 const MIXED = `${ROOT}fixtures/gguf/mixed.gguf`;
 const mixed = fixture<{
@@ -56,15 +58,7 @@ function digest(bytes: Uint8Array): string {
 
 /** The digest of every tensor of a safetensors file. */
 function digests(path: string): Record<string, string> {
-  const file = Deno.readFileSync(path);
-  const text = headerText(file);
-  const header: Record<string, { data_offsets: [number, number] }> = JSON.parse(text);
-  const start = 8 + utf8(text).length;
-  return Object.fromEntries(
-    Object.entries(header).filter(([name]) => name !== "__metadata__").map(([name, { data_offsets: [begin, end] }]) => {
-      return [name, digest(file.subarray(start + begin, start + end))];
-    }),
-  );
+  return Object.fromEntries(entriesOf(Deno.readFileSync(path)).map(({ name, bytes }) => [name, digest(bytes)]));
 }
 
 /** A checkpoint of the tiny model with a byte-level vocabulary of its 320 ids. */
@@ -466,13 +460,20 @@ Deno.test("rabbit export replaces a file only with --force, and never its source
     const path = join(temporary, "x.gguf");
     Deno.writeTextFileSync(path, "old");
     await refused(`${path} exists already; --force replaces it`, "export", "--in", TINY, "--gguf", path);
-    await refused(`${temporary} is a directory; name a file in it`, "export", "--in", TINY, "--gguf", temporary);
+    const device = join(temporary, "null");
+    Deno.symlinkSync("/dev/null", device);
+    for (const target of [temporary, device]) {
+      await refused(
+        `--gguf ${target} is not a regular file; choose another name`,
+        ...["export", "--in", TINY, "--gguf", target, "--force"],
+      );
+    }
     const model = withTokenizer(join(temporary, "m"), {});
     const own = join(model, WEIGHTS);
     Deno.symlinkSync(own, join(temporary, "link"));
     for (const target of [own, join(temporary, "link")]) {
       await refused(
-        `${target} is the source itself, which --gguf would destroy; choose another file`,
+        `--gguf ${target} is a file of the checkpoint (${own}), which it would destroy; choose another name`,
         ...["export", "--in", model, "--gguf", target, "--force"],
       );
     }
@@ -697,11 +698,12 @@ Deno.test("rabbit import of damaged files ends in one line", async () => {
 
 Deno.test("an interrupted export or import leaves nothing behind", async () => {
   await inTemporary(async (temporary) => {
-    // 256 MB of one matrix, sparse in the file system: long enough to be met.
+    // One matrix of 1 GB, sparse in the file system: it is there at once, and takes long enough to be met.
+    const rows = 8_000_000;
     const model = join(temporary, "m");
     const { num_hidden_layers: _, ...config } = json(join(TINY, "config.json"));
     const shapes: [string, number[]][] = [
-      ["model.embed_tokens.weight", [2_000_000, 64]],
+      ["model.embed_tokens.weight", [rows, 64]],
       ["model.norm.weight", [64]],
       ["model.layers.0.input_layernorm.weight", [64]],
       ["model.layers.0.post_attention_layernorm.weight", [64]],
@@ -718,12 +720,14 @@ Deno.test("an interrupted export or import leaves nothing behind", async () => {
     const start = container(JSON.stringify(header));
     write(model, {
       [WEIGHTS]: start,
-      "config.json": JSON.stringify({ ...config, num_hidden_layers: 1, vocab_size: 2_000_000 }),
+      "config.json": JSON.stringify({ ...config, num_hidden_layers: 1, vocab_size: rows }),
     });
     Deno.truncateSync(join(model, WEIGHTS), start.length + at);
     const path = join(temporary, "x.gguf");
     const out = join(temporary, "out");
-    assertEquals((await run("export", "--in", model, "--gguf", path)).code, 0);
+    const plan = planExport(openCheckpoint(model), configOf(model), join(model, "config.json"), undefined);
+    Deno.writeFileSync(path, plan.header);
+    Deno.truncateSync(path, plan.bytes);
     for (
       const [args, directory] of [
         [["export", "--in", model, "--gguf", join(temporary, "y.gguf")], temporary],
@@ -739,8 +743,10 @@ Deno.test("an interrupted export or import leaves nothing behind", async () => {
           throw error;
         }
       };
-      while (!partial()) await new Promise((resolve) => setTimeout(resolve, 5));
-      child.kill("SIGINT");
+      let running = true;
+      child.status.then(() => running = false);
+      while (running && !partial()) await new Promise((resolve) => setTimeout(resolve, 5));
+      if (running) child.kill("SIGINT");
       const { code, stderr } = await child.output();
       const text = new TextDecoder().decode(stderr);
       assertEquals([code, text], [130, `rabbit: ${args[0]}: interrupted by SIGINT; nothing was written\n`]);

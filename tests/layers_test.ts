@@ -6,7 +6,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
   [/^lib\/errors\.ts$/, /^lib\/metrics\.ts$/, /^lib\/node\.ts$/],
   [/^lib\/format\//],
   [/^lib\/kernels\//],
-  [/^lib\/decoder\//, /^lib\/chunks\.ts$/, /^lib\/chunk_worker\.ts$/, /^lib\/pace\.ts$/],
+  [/^lib\/decoder\//, /^lib\/chunks\.ts$/, /^lib\/chunk_worker\.ts$/, /^lib\/(pace|pieces)\.ts$/],
   [/^lib\/(quantize|verify|gen|gate|compare|sample|text|advise|encoded|export|import)\.ts$/],
   [/^lib\/report\//],
   [/^lib\/cli\//],

@@ -45,6 +45,13 @@ export function text({ code, stdout, stderr }: Deno.CommandOutput): Ran {
   return { code, out: decode(stdout), err: decode(stderr) };
 }
 
+/** A directory for what the tests of a file share; it is removed after the last. */
+export function temporary(): string {
+  const directory = Deno.makeTempDirSync({ prefix: "rabbit-test-" });
+  globalThis.addEventListener("unload", () => Deno.removeSync(directory, { recursive: true }));
+  return directory;
+}
+
 /** Calls `test` with a directory of its own, which is removed afterwards. */
 export async function inTemporary(test: (directory: string) => void | Promise<void>): Promise<void> {
   const directory = Deno.makeTempDirSync({ prefix: "rabbit-test-" });

@@ -4,9 +4,9 @@
 import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path/join";
 import { json, quantizeTo, TINY } from "./models.ts";
-import { inTemporary, rabbit, type Ran, ROOT, tree } from "./program.ts";
+import { inTemporary, rabbit, type Ran, ROOT, temporary, tree } from "./program.ts";
 import { attribute, Page, textOf, wrongFigures } from "./report_page.ts";
-import { type Entry, f32, headerText, safetensors, write } from "./testing.ts";
+import { entriesOf, f32, safetensors, write } from "./testing.ts";
 
 const expected = json(`${TINY}/expected.json`);
 const IDS = ["--ids", expected.prompt_ids.join(" ")];
@@ -14,10 +14,9 @@ const WEIGHTS = "model.safetensors";
 const HOSTILE = "</script><script>alert(1)</script><b title='";
 
 /** Quantized once for all tests. */
-const made = Deno.makeTempDirSync({ prefix: "rabbit-test-" });
+const made = temporary();
 const Q4 = await quantizeTo(`${made}/q4`, TINY, 4);
 const Q8 = await quantizeTo(`${made}/q8`, TINY, 8);
-globalThis.addEventListener("unload", () => Deno.removeSync(made, { recursive: true }));
 
 function run(...args: string[]): Promise<Ran> {
   return rabbit(ROOT, ["report", ...args]);
@@ -43,17 +42,6 @@ function open(path: string): Page {
 
 function near(found: number, wanted: number): void {
   assert(Math.abs(found - wanted) <= expected.tolerance, `${found} is not ${wanted}`);
-}
-
-/** The tensors of a checkpoint. */
-function tensorsOf(directory: string): Entry[] {
-  const file = Deno.readFileSync(join(directory, WEIGHTS));
-  const text = headerText(file);
-  const header: Record<string, { dtype: string; shape: number[]; data_offsets: [number, number] }> = JSON.parse(text);
-  const start = 8 + new TextEncoder().encode(text).length;
-  return Object.entries(header).filter(([name]) => name !== "__metadata__").map(([name, { data_offsets, ...rest }]) => {
-    return { name, ...rest, bytes: file.slice(start + data_offsets[0], start + data_offsets[1]) };
-  });
 }
 
 Deno.test("rabbit report writes a page with the figures of both widths", () =>
@@ -176,7 +164,7 @@ Deno.test("rabbit report shows hostile names of tensors, paths and tokens as tex
     const float = join(directory, "a<i>&amp;\"'");
     const extra = f32(HOSTILE, [2, 32], (n) => n % 5);
     write(float, {
-      [WEIGHTS]: safetensors([...tensorsOf(TINY), extra]),
+      [WEIGHTS]: safetensors([...entriesOf(Deno.readFileSync(join(TINY, WEIGHTS))), extra]),
       "config.json": Deno.readTextFileSync(join(TINY, "config.json")),
       "vocab.json": JSON.stringify(
         Object.fromEntries(Array.from({ length: 320 }, (_, n) => [`${HOSTILE.replace(" ", "Ġ")}${n}`, n])),
@@ -281,7 +269,7 @@ Deno.test("rabbit report refuses what can't be a report, before it computes anyt
     const same = join(directory, "q4.html");
     Deno.copyFileSync(join(Q4, WEIGHTS), same);
     await refused(
-      `--out ${same} is the checkpoint ${same}, which it would destroy`,
+      `--out ${same} is a file of the checkpoint (${same}), which it would destroy; choose another name`,
       ...[TINY, same, "--out", same, "--force"],
     );
     await refused("the prompt is empty", TINY, Q4, ...out, "--ids", ",");

@@ -155,6 +155,16 @@ export function headerText(file: Uint8Array): string {
   return new TextDecoder().decode(file.subarray(8, 8 + length));
 }
 
+/** The tensors of a file, in the order of its header. */
+export function entriesOf(file: Uint8Array): Entry[] {
+  const text = headerText(file);
+  const header: Record<string, { dtype: string; shape: number[]; data_offsets: [number, number] }> = JSON.parse(text);
+  const start = 8 + utf8(text).length;
+  return Object.entries(header).filter(([name]) => name !== "__metadata__").map(([name, { data_offsets, ...rest }]) => {
+    return { name, ...rest, bytes: file.slice(start + data_offsets[0], start + data_offsets[1]) };
+  });
+}
+
 /** A tensor of F32 values. */
 export function f32(name: string, shape: number[], value: (n: number) => number): Entry {
   const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, n) => value(n));

@@ -4,7 +4,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { join } from "@std/path/join";
 import { json, quantizeTo, TINY } from "./models.ts";
-import { inTemporary, rabbit, type Ran, ROOT, tree } from "./program.ts";
+import { inTemporary, rabbit, type Ran, ROOT, temporary, tree } from "./program.ts";
 import { headerText, tokenizerJson, write } from "./testing.ts";
 
 const { text } = json(`${ROOT}fixtures/metrics.json`);
@@ -13,8 +13,7 @@ const { text } = json(`${ROOT}fixtures/metrics.json`);
 const VOCABULARY = Array.from({ length: 320 }, (_, n) => n < 94 ? String.fromCharCode(33 + n) : `<unused${n}>`);
 VOCABULARY[94] = "Ġ";
 
-const made = Deno.makeTempDirSync({ prefix: "rabbit-test-" });
-globalThis.addEventListener("unload", () => Deno.removeSync(made, { recursive: true }));
+const made = temporary();
 const FLOAT = join(made, "float");
 Deno.mkdirSync(FLOAT);
 for (const name of ["model.safetensors", "config.json"]) Deno.copyFileSync(join(TINY, name), join(FLOAT, name));

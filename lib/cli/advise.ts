@@ -22,7 +22,7 @@ import { PROMPTS, TEXT } from "./advise_text.ts";
 import { divergenceFields, MAX_TEXT_BYTES } from "./compare_text.ts";
 import { type Command, THREADS } from "./flags.ts";
 import { loadModel, memory, type Model, openModel, textIds, tokenizerFor } from "./model.ts";
-import { Fixed, interruptible, type Output, progressBar, tokensPerSecond } from "./output.ts";
+import { Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
 
 /** Prompts of a model without a tokenizer, and ids of each. */
 const ID_PROMPTS = 8;
@@ -115,25 +115,20 @@ async function measure(float: Model, plans: readonly Plan[], task: Task, threads
   try {
     const p = loadModel(pool, float, context, LOGIT_ROWS);
     const quants = plans.map((plan) => {
-      const reader = new EncodedReader(plan);
-      try {
-        return new Llama(pool, config, reader, context, LOGIT_ROWS);
-      } finally {
-        reader.close();
-      }
+      using reader = new EncodedReader(plan);
+      return new Llama(pool, config, reader, context, LOGIT_ROWS);
     });
     const inAnswers = asked.reduce((sum, tokens) => sum + tokens, 0);
-    const bar = await progressBar("advise", inAnswers + fedTokens(windows), tokensPerSecond);
-    return await interruptible(async (signal) => {
+    return await withBar("advise", inAnswers + fedTokens(windows), async ({ signal, progress }) => {
       const options = { vocabulary, signal };
-      const answers = await measureAnswers(p, quants, task.prompts, { ...options, progress: bar.update });
-      const progress = (done: number) => bar.update(inAnswers + done);
-      const texts = await measureText(p, quants, ids, windows, { ...options, progress });
+      const answers = await measureAnswers(p, quants, task.prompts, { ...options, progress });
+      const inText = (done: number) => progress(inAnswers + done);
+      const texts = await measureText(p, quants, ids, windows, { ...options, progress: inText });
       return plans.map((_, n) => {
         const text = task.text === undefined ? answers[n].divergence : texts[n];
         return { answers: answers[n], text, fails: failures(answers[n], text) };
       });
-    }).finally(() => bar.stop());
+    }, tokensPerSecond);
   } finally {
     pool.close();
   }

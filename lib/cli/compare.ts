@@ -2,7 +2,7 @@ import { join } from "@std/path/join";
 import { compareWith, trace } from "../compare.ts";
 import type { Config } from "../decoder/config.ts";
 import { CheckpointError, UsageError } from "../errors.ts";
-import { exists, nameOf, openCheckpoint, readText } from "../format/checkpoint.ts";
+import { exists, nameOf, openCheckpoint, readJsonObject } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
 import published from "../../bench/reference/smollm2-135m.json" with { type: "json" };
 import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts";
@@ -140,20 +140,13 @@ function referenceOf(asked: string | undefined, { checkpoint, config }: Model, p
 }
 
 function readReference(path: string): { prompt_ids: number[]; tokens: number[] } {
-  let json;
-  try {
-    json = JSON.parse(readText(path, MAX_REFERENCE_BYTES));
-  } catch (error) {
-    if (error instanceof SyntaxError) throw new CheckpointError({ path }, `not valid JSON: ${error.message}`);
-    throw error;
-  }
-  for (const field of ["prompt_ids", "tokens"]) {
-    const value = json?.[field];
-    if (!Array.isArray(value) || !value.every((id) => Number.isSafeInteger(id))) {
-      throw new CheckpointError({ path, field }, "expected an array of token ids");
-    }
-  }
-  return json;
+  const json = readJsonObject(path, MAX_REFERENCE_BYTES);
+  const ids = (field: string): number[] => {
+    const value = json[field];
+    if (Array.isArray(value) && value.every((id) => Number.isSafeInteger(id))) return value;
+    throw new CheckpointError({ path, field }, "expected an array of token ids");
+  };
+  return { prompt_ids: ids("prompt_ids"), tokens: ids("tokens") };
 }
 
 function agrees(reference: readonly number[] | undefined, tokens: readonly number[]): boolean | string {

@@ -11,7 +11,7 @@ import type { Divergence, Estimate } from "../metrics.ts";
 import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../text.ts";
 import type { Arguments, Flag } from "./flags.ts";
 import { loadModel, memory, type Model, textIds, tokenizerFor } from "./model.ts";
-import { type Fields, Fixed, interruptible, type Output, progressBar, tokensPerSecond } from "./output.ts";
+import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
 
 /** Hours of work for the smallest model; a file larger than this is another one. */
 export const MAX_TEXT_BYTES = 100_000_000;
@@ -67,33 +67,79 @@ export function textOf(args: Arguments): Asked | undefined {
   };
 }
 
-/** Measures a text and prints the results. @throws {UsageError} the text, the window or the stride can't be had */
-export async function compareText(
-  float: Model,
-  quant: Model,
-  { path, window: askedWindow, stride: askedStride }: Asked,
-  threads: number,
-  out: Output,
-): Promise<number> {
-  const longest = Math.min(float.config.maxPositions, quant.config.maxPositions);
-  const window = askedWindow ?? Math.min(WINDOW, longest);
+/** A text, cut into windows. */
+export interface Text {
+  readonly file: string;
+  readonly ids: readonly number[];
+  readonly window: number;
+  readonly stride: number;
+  readonly windows: readonly Window[];
+}
+
+/**
+ * Reads a text with the tokenizer of the first model, and cuts it into windows that all models can take.
+ *
+ * @throws {UsageError} the text, the window or the stride can't be had
+ */
+export async function openText(asked: Asked, models: readonly Model[]): Promise<Text> {
+  const [{ checkpoint, config }] = models;
+  const longest = Math.min(...models.map(({ config }) => config.maxPositions));
+  const window = asked.window ?? Math.min(WINDOW, longest);
   if (window > longest) {
     throw new UsageError(
       `--window ${window} is more than the model's context of ${longest} (max_position_embeddings); use a smaller one`,
     );
   }
-  const stride = askedStride ?? window;
+  const stride = asked.stride ?? window;
   if (stride > window) {
     throw new UsageError(`--stride ${stride} is more than the window of ${window}: tokens between would be left out`);
   }
-  const text = readText(path, MAX_TEXT_BYTES);
-  const tokenizer = await tokenizerFor("text", float.checkpoint, "copy them there");
-  const ids = textIds(tokenizer, text, path, float.config);
-  const windows = windowsOf(ids.length, window, stride);
+  const content = readText(asked.path, MAX_TEXT_BYTES);
+  const tokenizer = await tokenizerFor("text", checkpoint, "copy them there");
+  const ids = textIds(tokenizer, content, asked.path, config);
+  return { file: asked.path, ids, window, stride, windows: windowsOf(ids.length, window, stride) };
+}
 
-  const measured = await measure(float, quant, ids, windows, Math.min(window, ids.length), threads);
+/**
+ * How well each quantized model predicts a text, beside the float one. All are loaded: the logits of one, kept for the
+ * others, would take more room than the others' weights.
+ */
+export async function predictText(
+  label: string,
+  float: Model,
+  quants: readonly Model[],
+  { ids, window, windows }: Text,
+  threads: number,
+): Promise<Divergence[]> {
+  const { vocabulary } = float.config;
+  const pool = new Pool({ threads });
+  try {
+    const load = (model: Model) => loadModel(pool, model, Math.min(window, ids.length), LOGIT_ROWS);
+    const [p, q] = [load(float), quants.map(load)];
+    return await withBar(
+      label,
+      fedTokens(windows),
+      (watch) => measureText(p, q, ids, windows, { vocabulary, ...watch }),
+      tokensPerSecond,
+    );
+  } finally {
+    pool.close();
+  }
+}
+
+/** Measures a text and prints the results. @throws {UsageError} the text, the window or the stride can't be had */
+export async function compareText(
+  float: Model,
+  quant: Model,
+  asked: Asked,
+  threads: number,
+  out: Output,
+): Promise<number> {
+  const text = await openText(asked, [float, quant]);
+  const [measured] = await predictText("compare", float, [quant], text, threads);
+  const { file, ids, windows, window, stride } = text;
   out.group("text", {
-    file: path,
+    file,
     tokens: ids.length,
     windows: windows.length,
     window,
@@ -103,29 +149,6 @@ export async function compareText(
   for (const [word, fields] of Object.entries(divergenceFields(measured))) out.group(word, fields);
   out.group("memory", { models: "both", peak_rss: memory().peak });
   return 0;
-}
-
-async function measure(
-  float: Model,
-  quant: Model,
-  ids: readonly number[],
-  windows: readonly Window[],
-  context: number,
-  threads: number,
-): Promise<Divergence> {
-  const { vocabulary } = float.config;
-  const pool = new Pool({ threads });
-  try {
-    // Both are loaded: the logits of one, kept for the other, would take more room than the other's weights.
-    const [p, q] = [float, quant].map((model) => loadModel(pool, model, context, LOGIT_ROWS));
-    const bar = await progressBar("compare", fedTokens(windows), tokensPerSecond);
-    const [result] = await interruptible((signal) => {
-      return measureText(p, [q], ids, windows, { vocabulary, signal, progress: bar.update });
-    }).finally(() => bar.stop());
-    return result;
-  } finally {
-    pool.close();
-  }
 }
 
 /** The results of a text by the words of their lines. */

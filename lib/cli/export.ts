@@ -3,7 +3,7 @@ import { readVocabulary } from "../decoder/vocabulary.ts";
 import { exportGguf, planExport } from "../export.ts";
 import { type Command, FORCE } from "./flags.ts";
 import { openModel, readConfigText } from "./model.ts";
-import { interruptible, progressBar, warn } from "./output.ts";
+import { warn, withBar } from "./output.ts";
 
 /** `rabbit export` */
 export const exportCommand: Command = {
@@ -29,14 +29,8 @@ export const exportCommand: Command = {
     const json = JSON.parse(readConfigText(configPath));
     const vocabulary = readVocabulary(checkpoint.directory, config.vocabulary, json, pre);
     const plan = planExport(checkpoint, config, configPath, vocabulary);
-    const digest = await interruptible(async (signal) => {
-      const bar = await progressBar("export", plan.bytes);
-      try {
-        return await exportGguf(plan, path, { force: args.switches.has("force"), signal, progress: bar.update });
-      } finally {
-        bar.stop();
-      }
-    });
+    const force = args.switches.has("force");
+    const digest = await withBar("export", plan.bytes, (watch) => exportGguf(plan, path, { force, ...watch }));
     if (vocabulary === undefined) {
       warn("export", `${checkpoint.directory} has no tokenizer, so ${path} takes and gives ids alone`);
     }

@@ -2,7 +2,7 @@ import { join } from "@std/path/join";
 import { MODEL_FILE } from "../format/checkpoint.ts";
 import { DTYPES, importGguf, planImport } from "../import.ts";
 import { type Command, FORCE } from "./flags.ts";
-import { interruptible, progressBar, warn } from "./output.ts";
+import { warn, withBar } from "./output.ts";
 
 /** `rabbit import` */
 export const importCommand: Command = {
@@ -25,14 +25,8 @@ export const importCommand: Command = {
     const path = args.text("gguf");
     const directory = args.text("out");
     const plan = planImport(path, args.choice("dtype", DTYPES));
-    const digest = await interruptible(async (signal) => {
-      const bar = await progressBar("import", plan.bytes);
-      try {
-        return await importGguf(plan, directory, { force: args.switches.has("force"), signal, progress: bar.update });
-      } finally {
-        bar.stop();
-      }
-    });
+    const force = args.switches.has("force");
+    const digest = await withBar("import", plan.bytes, (watch) => importGguf(plan, directory, { force, ...watch }));
     if (plan.missing !== undefined) warn("import", `${path}: ${plan.missing}; ${directory} gets none, use --ids`);
     out.line({
       model: join(directory, MODEL_FILE),

@@ -1,4 +1,4 @@
-import { nameOf, openCheckpoint } from "../format/checkpoint.ts";
+import { bytesOf, nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import type { Command } from "./flags.ts";
 
 /** `rabbit inspect` */
@@ -14,7 +14,7 @@ export const inspectCommand: Command = {
     const { files, tensors, width } = checkpoint;
     out.line({
       model: nameOf(checkpoint),
-      bytes: files.reduce((sum, { bytes }) => sum + bytes, 0),
+      bytes: bytesOf(checkpoint),
       files: files.length,
       format: width?.declaration ?? "none",
       tensors: tensors.length,

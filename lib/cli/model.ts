@@ -55,12 +55,8 @@ export function readConfigText(path: string): string {
 
 /** Loads the weights; `logitRows` as for {@link Llama}. */
 export function loadModel(ops: Operations, { checkpoint, config }: Model, context: number, logitRows = 1): Llama {
-  const reader = new TensorReader(checkpoint);
-  try {
-    return new Llama(ops, config, reader, context, logitRows);
-  } finally {
-    reader.close();
-  }
+  using reader = new TensorReader(checkpoint);
+  return new Llama(ops, config, reader, context, logitRows);
 }
 
 /**

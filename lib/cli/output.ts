@@ -157,6 +157,20 @@ export async function progressBar(
   };
 }
 
+/**
+ * Runs `work` under a {@link progressBar}, and with a signal that it can tidy up after ({@link interruptible}). What it
+ * gets are the options that long work takes.
+ */
+export async function withBar<T>(
+  label: string,
+  total: number,
+  work: (watch: { signal: AbortSignal; progress: (done: number) => void }) => Promise<T>,
+  showRate = megabytes,
+): Promise<T> {
+  const bar = await progressBar(label, total, showRate);
+  return await interruptible((signal) => work({ signal, progress: bar.update })).finally(() => bar.stop());
+}
+
 /** A signal asked the program to end. */
 export class Interrupted extends Error {
   override name = "Interrupted";

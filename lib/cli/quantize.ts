@@ -3,7 +3,7 @@ import { WIDTHS } from "../format/blocks.ts";
 import { planQuantize, quantize } from "../quantize.ts";
 import { join } from "@std/path/join";
 import { type Command, FORCE, THREADS } from "./flags.ts";
-import { Fixed, interruptible, progressBar, warn } from "./output.ts";
+import { Fixed, warn, withBar } from "./output.ts";
 
 /** The widths that `--bits` takes, smallest first. */
 export const BITS = WIDTHS.map(({ bits }) => String(bits)).sort();
@@ -36,14 +36,9 @@ export const quantizeCommand: Command = {
     const plan = planQuantize(source, WIDTHS.find((format) => String(format.bits) === bits)!);
     const dry = args.switches.has("dry-run");
     if (dry) checkOutput(directory, source, force);
-    const done = dry ? undefined : await interruptible(async (signal) => {
-      const bar = await progressBar("quantize", plan.sourceBytes);
-      try {
-        return await quantize(plan, directory, { threads, force, signal, progress: bar.update });
-      } finally {
-        bar.stop();
-      }
-    });
+    const done = dry
+      ? undefined
+      : await withBar("quantize", plan.sourceBytes, (watch) => quantize(plan, directory, { threads, force, ...watch }));
     for (const name of done?.missing ?? []) {
       warn("quantize", `${source.directory} has no ${name}, so the new checkpoint has none`);
     }

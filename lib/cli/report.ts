@@ -2,20 +2,18 @@ import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import type { Decoder, Trace } from "../compare.ts";
 import { loadTokenizer } from "../decoder/tokenizer.ts";
-import { CheckpointError, UsageError } from "../errors.ts";
-import { type Checkpoint, exists, nameOf, NewFiles, readText, sameFile } from "../format/checkpoint.ts";
+import { CheckpointError } from "../errors.ts";
+import { bytesOf, checkOutputFile, type Checkpoint, nameOf, NewFiles } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
-import type { Divergence } from "../metrics.ts";
 import { planQuantize } from "../quantize.ts";
 import { decodeFloat, decodeQuantized, figures, type Measured, type Report, type Step } from "../report/figures.ts";
-import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../text.ts";
 import { type Against, verifyAgainst } from "../verify.ts";
 import config from "../../deno.json" with { type: "json" };
 import { openQuantized } from "./compare.ts";
-import { MAX_TEXT_BYTES } from "./compare_text.ts";
-import { type Arguments, type Command, THREADS } from "./flags.ts";
-import { loadModel, type Model, openModel, PROMPT_FLAGS, promptOf, textIds, tokenizerFor } from "./model.ts";
-import { Fixed, interruptible, type Output, progressBar, tokensPerSecond } from "./output.ts";
+import { openText, predictText } from "./compare_text.ts";
+import { type Arguments, type Command, FORCE, THREADS } from "./flags.ts";
+import { loadModel, type Model, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
+import { Fixed, interruptible, type Output, progressBar, withBar } from "./output.ts";
 
 /** `rabbit report` */
 export const reportCommand: Command = {
@@ -31,7 +29,7 @@ export const reportCommand: Command = {
     { name: "steps", value: "N", help: "tokens to decode (default 8)" },
     { name: "text", value: "FILE", help: "also measure how well all models predict a text, as compare --text does" },
     THREADS,
-    { name: "force", help: "replace FILE" },
+    { ...FORCE, help: "replace FILE" },
   ],
   example: "rabbit report SmolLM2-135M SmolLM2-135M-q8 SmolLM2-135M-q4 --out report.html",
   async run(args, out) {
@@ -44,17 +42,19 @@ export const reportCommand: Command = {
     for (const { checkpoint } of quants) checkQuantized(checkpoint, float.checkpoint);
     checkPage(args, [float, ...quants]);
     const prompt = await promptOf(args, float);
-    const text = await textOf(args, [float, ...quants]);
+    const path = args.values.get("text");
+    const text = path === undefined ? undefined : await openText({ path }, [float, ...quants]);
 
     const { trace, measured } = await decode(float, quants, prompt, steps, threads);
     const verified: Against[] = [];
     for (const { checkpoint } of quants) {
-      const bar = await progressBar("report: verify", bytesOf(checkpoint));
       verified.push(
-        await verifyAgainst(checkpoint, float.checkpoint, { threads, progress: bar.update }).finally(() => bar.stop()),
+        await withBar("report: verify", bytesOf(checkpoint), (watch) => {
+          return verifyAgainst(checkpoint, float.checkpoint, { threads, ...watch });
+        }),
       );
     }
-    const divergences = text && await predict(float, quants, text, threads);
+    const divergences = text && await predictText("report: text", float, quants, text, threads);
     const tokenizer = await loadTokenizer(float.checkpoint.directory, "decode");
     const report = figures({
       program: `rabbit ${config.version}`,
@@ -89,30 +89,15 @@ function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
 function checkPage(args: Arguments, models: readonly Model[]): void {
   const file = args.text("out");
   if (!file.endsWith(".html")) throw args.invalid("out", "a file that ends in .html");
-  for (const { path } of models.flatMap(({ checkpoint }) => checkpoint.files)) {
-    if (sameFile(file, path)) throw new UsageError(`--out ${file} is the checkpoint ${path}, which it would destroy`);
-  }
-  if (exists(file)) {
-    if (!Deno.statSync(file).isFile) throw new UsageError(`--out ${file} is not a regular file; choose another name`);
-    if (!args.switches.has("force")) throw new UsageError(`${file} exists already; --force replaces it`);
-  }
-  const probe = new NewFiles(dirname(file));
-  try {
-    probe.create(basename(file));
-  } finally {
-    probe.abort();
-  }
+  checkOutputFile("out", file, models.map(({ checkpoint }) => checkpoint), args.switches.has("force"));
+  using probe = new NewFiles(dirname(file));
+  probe.create(basename(file));
 }
 
 function writePage(file: string, bytes: Uint8Array): void {
-  const files = new NewFiles(dirname(file));
-  try {
-    files.write(basename(file), bytes);
-    files.commit();
-  } catch (error) {
-    files.abort();
-    throw error;
-  }
+  using files = new NewFiles(dirname(file));
+  files.write(basename(file), bytes);
+  files.commit();
 }
 
 /** One model's weights at a time: the float model's logits are all that is kept of it. */
@@ -146,49 +131,6 @@ async function decode(
   } finally {
     pool.close();
   }
-}
-
-/** A text, cut into windows. */
-interface Text {
-  readonly file: string;
-  readonly ids: readonly number[];
-  readonly window: number;
-  readonly windows: readonly Window[];
-}
-
-/** The text that is asked for, cut as compare cuts it. @throws {UsageError} it can't be had, or is too short */
-async function textOf(args: Arguments, models: readonly Model[]): Promise<Text | undefined> {
-  const file = args.values.get("text");
-  if (file === undefined) return undefined;
-  const [{ checkpoint, config }] = models;
-  const content = readText(file, MAX_TEXT_BYTES);
-  const ids = textIds(await tokenizerFor("text", checkpoint, "copy them there"), content, file, config);
-  const window = Math.min(WINDOW, ...models.map(({ config }) => config.maxPositions));
-  return { file, ids, window, windows: windowsOf(ids.length, window, window) };
-}
-
-/** All models are loaded: the logits of one, kept for the others, would take more room than the others' weights. */
-async function predict(
-  float: Model,
-  quants: readonly Model[],
-  { ids, window, windows }: Text,
-  threads: number,
-): Promise<Divergence[]> {
-  const pool = new Pool({ threads });
-  try {
-    const context = Math.min(window, ids.length);
-    const load = (model: Model) => loadModel(pool, model, context, LOGIT_ROWS);
-    const [p, q] = [load(float), quants.map(load)];
-    const bar = await progressBar("report: text", fedTokens(windows), tokensPerSecond);
-    const { vocabulary } = float.config;
-    return await measureText(p, q, ids, windows, { vocabulary, progress: bar.update }).finally(() => bar.stop());
-  } finally {
-    pool.close();
-  }
-}
-
-function bytesOf({ files }: Checkpoint): number {
-  return files.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 function print({ model, answer, quants, text }: Report, file: string, bytes: number, out: Output): void {

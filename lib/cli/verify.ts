@@ -1,8 +1,8 @@
 import { CheckpointError } from "../errors.ts";
-import { type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
+import { bytesOf, type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import { verify, verifyAgainst } from "../verify.ts";
 import { type Command, THREADS } from "./flags.ts";
-import { Fixed, interruptible, type Output, progressBar } from "./output.ts";
+import { Fixed, type Output, withBar } from "./output.ts";
 
 /** `rabbit verify` */
 export const verifyCommand: Command = {
@@ -26,11 +26,10 @@ export const verifyCommand: Command = {
     const source = against === undefined ? undefined : openCheckpoint(against);
     try {
       const checkpoint = openCheckpoint(args.positionals[0]);
-      const bar = await progressBar("verify", checkpoint.files.reduce((sum, { bytes }) => sum + bytes, 0));
-      return await interruptible((signal) => {
-        const options = { threads, signal, progress: bar.update };
+      return await withBar("verify", bytesOf(checkpoint), (watch) => {
+        const options = { threads, ...watch };
         return source ? compareWith(checkpoint, source, options, out) : check(checkpoint, options, out);
-      }).finally(() => bar.stop());
+      });
     } catch (error) {
       // A broken checkpoint is the answer "no"; a broken source is trouble.
       if (error instanceof CheckpointError && !source?.files.some(({ path }) => path === error.place.path)) {
@@ -90,7 +89,7 @@ function summarize(checkpoint: Checkpoint, blocks: number, digests: readonly str
   const quantized = checkpoint.tensors.filter(({ dtype }) => dtype === checkpoint.width?.name).length;
   out.line({
     model: nameOf(checkpoint),
-    bytes: checkpoint.files.reduce((sum, { bytes }) => sum + bytes, 0),
+    bytes: bytesOf(checkpoint),
     format: checkpoint.width?.declaration ?? "none",
     tensors: checkpoint.tensors.length,
     quantized,

@@ -7,7 +7,7 @@
 
 import { join } from "@std/path/join";
 import { CheckpointError } from "../errors.ts";
-import { exists, readText } from "../format/checkpoint.ts";
+import { exists, readJsonObject, readText } from "../format/checkpoint.ts";
 
 /** A file of templates larger than this is another file. */
 const MAX_BYTES = 10_000_000;
@@ -36,7 +36,7 @@ export interface ChatTemplate {
 export function readChatTemplate(directory: string): ChatTemplate | undefined {
   const config = join(directory, "tokenizer_config.json");
   const alone = join(directory, "chat_template.jinja");
-  const json = exists(config) ? parseObject(config) : {};
+  const json = exists(config) ? readJsonObject(config, MAX_BYTES) : {};
   const tokens = tokensOf(json);
   if (exists(alone)) return { path: alone, template: readText(alone, MAX_BYTES), tokens };
   const field = json.chat_template;
@@ -69,7 +69,7 @@ export async function renderChat(chat: ChatTemplate, messages: readonly Message[
 export function readStops(directory: string): number[] {
   const path = join(directory, "generation_config.json");
   if (!exists(path)) return [];
-  const value = parseObject(path).eos_token_id ?? [];
+  const value = readJsonObject(path, MAX_BYTES).eos_token_id ?? [];
   const ids = Array.isArray(value) ? value : [value];
   if (!ids.every((id) => Number.isSafeInteger(id))) {
     throw new CheckpointError({ path, field: "eos_token_id" }, "expected ids");
@@ -84,16 +84,4 @@ function tokensOf(json: Record<string, unknown>): Record<string, string> {
     [key, value],
   ) => [key, text(value)]);
   return Object.fromEntries(found.filter(([, value]) => typeof value === "string"));
-}
-
-function parseObject(path: string): Record<string, unknown> {
-  let json;
-  try {
-    json = JSON.parse(readText(path, MAX_BYTES));
-  } catch (error) {
-    if (error instanceof SyntaxError) throw new CheckpointError({ path }, `not valid JSON: ${error.message}`);
-    throw error;
-  }
-  if (typeof json === "object" && json !== null && !Array.isArray(json)) return json;
-  throw new CheckpointError({ path }, "expected a JSON object");
 }

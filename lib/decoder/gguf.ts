@@ -136,17 +136,21 @@ export function tensorsOf(architecture: string, config: Config, tied: boolean): 
  * @param head the rows, one after the other
  * @param rowBytes bytes of a row
  */
-export function interleaveRows(head: Uint8Array, rowBytes: number, out: Uint8Array): void {
+export function interleaveRows(head: Uint8Array, rowBytes: number): Uint8Array {
+  const out = new Uint8Array(head.length);
   moveRows(head.length / rowBytes, (from, to) => {
     out.set(head.subarray(from * rowBytes, (from + 1) * rowBytes), to * rowBytes);
   });
+  return out;
 }
 
 /** Undoes {@link interleaveRows}. */
-export function separateRows(head: Uint8Array, rowBytes: number, out: Uint8Array): void {
+export function separateRows(head: Uint8Array, rowBytes: number): Uint8Array {
+  const out = new Uint8Array(head.length);
   moveRows(head.length / rowBytes, (to, from) => {
     out.set(head.subarray(from * rowBytes, (from + 1) * rowBytes), to * rowBytes);
   });
+  return out;
 }
 
 function moveRows(rows: number, move: (separate: number, interleaved: number) => void): void {

@@ -6,7 +6,7 @@
 
 import { join } from "@std/path/join";
 import { CheckpointError } from "../errors.ts";
-import { exists, readText } from "../format/checkpoint.ts";
+import { exists, readJson, readText } from "../format/checkpoint.ts";
 import { Detokenizer, type TextStream } from "./detokenizer.ts";
 import { type AddedToken, exactRules, type Part, type TokenizerFile, UnknownRule } from "./tokenizer_rules.ts";
 
@@ -56,9 +56,10 @@ export async function loadTokenizer(directory: string, purpose: "encode" | "deco
   if (!hasTokenizer(directory)) return undefined;
   const whole = exists(path);
   const origin = whole ? path : vocabulary;
-  const file = whole
-    ? checked(path, parse(path))
-    : byteLevel(checkedVocabulary(vocabulary, parse(vocabulary)), purpose === "encode" ? readMerges(merges) : []);
+  const file = whole ? checked(path, readJson(path, MAX_BYTES)) : byteLevel(
+    checkedVocabulary(vocabulary, readJson(vocabulary, MAX_BYTES)),
+    purpose === "encode" ? readMerges(merges) : [],
+  );
   try {
     const detokenizer = new Detokenizer(file);
     return {
@@ -134,15 +135,6 @@ function checkedModel({ vocab, merges }: Part): Model {
     (Array.isArray(merge) && merge.length === 2 && merge.every((token) => typeof token === "string"));
   if (Array.isArray(merges) && merges.every(pair)) return { vocab: vocab as Vocabulary, merges };
   throw new Error("merges: expected pairs of tokens");
-}
-
-function parse(path: string): unknown {
-  try {
-    return JSON.parse(readText(path, MAX_BYTES));
-  } catch (error) {
-    if (error instanceof SyntaxError) throw new CheckpointError({ path }, `not valid JSON: ${error.message}`);
-    throw error;
-  }
 }
 
 function checked(path: string, json: unknown): TokenizerFile {

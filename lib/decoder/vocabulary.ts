@@ -8,7 +8,7 @@
 
 import { join } from "@std/path/join";
 import { CheckpointError, quote } from "../errors.ts";
-import { exists, readText } from "../format/checkpoint.ts";
+import { exists, readJsonObject, readText } from "../format/checkpoint.ts";
 import type { Metadata, Value } from "../format/gguf.ts";
 import { Keys, value } from "./gguf.ts";
 import { BYTE, mergesOf as mergesOfScores, scoresOf, sentencePieceJson, spacePrefix } from "./sentencepiece.ts";
@@ -134,12 +134,12 @@ type Json = any;
  */
 export function readVocabulary(directory: string, size: number, config: Json, pre?: string): Vocabulary | undefined {
   const path = join(directory, "tokenizer.json");
-  if (exists(path)) return fromTokenizer(path, readJson(path), directory, size, config, pre);
+  if (exists(path)) return fromTokenizer(path, readJsonObject(path, MAX_BYTES), directory, size, config, pre);
   const vocabulary = join(directory, "vocab.json");
   const merges = join(directory, "merges.txt");
   if (!exists(vocabulary) || !exists(merges)) return undefined;
   const lines = readText(merges, MAX_BYTES).split(/\r?\n/);
-  const vocab = readJson(vocabulary);
+  const vocab = readJsonObject(vocabulary, MAX_BYTES);
   const added = Object.entries(vocab).filter(([token]) => /^<\|.*\|>$/.test(token));
   return fromTokenizer(
     vocabulary,
@@ -173,7 +173,7 @@ function fromTokenizer(
   }
   const { tokens, types } = tokenList(path, json, size);
   const own = join(directory, "tokenizer_config.json");
-  const settings = exists(own) ? readJson(own) : {};
+  const settings = exists(own) ? readJsonObject(own, MAX_BYTES) : {};
   const merges = mergesOf(path, model.merges);
   const pieces = model.byte_fallback === true
     ? { scores: scoresOf(path, tokens, (id) => types[id] === TYPE.normal, merges), prefix: spacePrefix(path, json) }
@@ -310,20 +310,6 @@ function chatTemplate(directory: string, settings: Json): string | undefined {
   const template = settings.chat_template;
   const named = Array.isArray(template) ? template.find((one) => one?.name === "default")?.template : template;
   return typeof named === "string" ? named : undefined;
-}
-
-function readJson(path: string): Json {
-  let json;
-  try {
-    json = JSON.parse(readText(path, MAX_BYTES));
-  } catch (error) {
-    if (error instanceof SyntaxError) throw new CheckpointError({ path }, `not valid JSON: ${error.message}`);
-    throw error;
-  }
-  if (typeof json !== "object" || json === null || Array.isArray(json)) {
-    throw new CheckpointError({ path }, "expected a JSON object");
-  }
-  return json;
 }
 
 // ---------------------------------------------------------------- GGUF's metadata

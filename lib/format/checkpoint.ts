@@ -71,6 +71,11 @@ export function nameOf(checkpoint: Checkpoint): string {
   return checkpoint.files.length === 1 ? checkpoint.files[0].path : checkpoint.path;
 }
 
+/** Bytes of a checkpoint's files, headers and all. */
+export function bytesOf({ files }: Checkpoint): number {
+  return files.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
 /** Reads tensors of a checkpoint by name. Close it when the last is read. */
 export class TensorReader {
   readonly #checkpoint: Checkpoint;
@@ -104,6 +109,11 @@ export class TensorReader {
   /** Closes the files. */
   close(): void {
     for (const file of this.#files) file.close();
+  }
+
+  /** Closes the files at the end of the block that declares the reader with `using`. */
+  [Symbol.dispose](): void {
+    this.close();
   }
 }
 
@@ -269,6 +279,29 @@ export function readText(path: string, limit: number): string {
   }
 }
 
+/**
+ * The value of a JSON file of at most `limit` bytes. Headers and the index, where a key that stands twice matters, have a
+ * parser of their own (json.ts).
+ *
+ * @throws {CheckpointError} not JSON, not UTF-8 or too long
+ * @throws {SystemError}
+ */
+export function readJson(path: string, limit: number): unknown {
+  const text = readText(path, limit);
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new CheckpointError({ path }, `not valid JSON: ${(error as SyntaxError).message}`);
+  }
+}
+
+/** The same for a file that must hold an object. @throws {CheckpointError} @throws {SystemError} */
+export function readJsonObject(path: string, limit: number): Record<string, unknown> {
+  const json = readJson(path, limit);
+  if (typeof json === "object" && json !== null && !Array.isArray(json)) return json as Record<string, unknown>;
+  throw new CheckpointError({ path }, "expected a JSON object");
+}
+
 /** Whether a file or directory is there, following links. @throws {SystemError} if that can't be known */
 export function exists(path: string): boolean {
   try {
@@ -303,7 +336,8 @@ const STALE_MS = 60_000;
 
 /**
  * New files of one directory. They are written under temporary names in the same file system; {@link commit} makes
- * them durable and gives them their names, {@link abort} leaves nothing behind.
+ * them durable and gives them their names, {@link abort} leaves nothing behind. Declared with `using`, what was not
+ * committed is aborted.
  */
 export class NewFiles {
   readonly #directory: string;
@@ -375,6 +409,11 @@ export class NewFiles {
     this.#made.length = 0;
   }
 
+  /** Aborts what was not committed. */
+  [Symbol.dispose](): void {
+    this.abort();
+  }
+
   /** A process that was killed could not tidy up; where /proc tells that it is gone, this does. */
   #removeStale(): void {
     if (!running("self")) return;
@@ -443,4 +482,25 @@ export function checkOutput(directory: string, source: Checkpoint | undefined, f
     );
   }
   if (!force && exists(target)) throw new UsageError(`${target} exists already; --force replaces it`);
+}
+
+/**
+ * Refuses a new file that would replace a file of a source, something that is no file, or a file that nobody asked to
+ * replace.
+ *
+ * @param flag the flag that names it, for the messages
+ * @throws {UsageError}
+ */
+export function checkOutputFile(flag: string, path: string, sources: readonly Checkpoint[], force: boolean): void {
+  for (const source of sources.flatMap(({ files }) => files)) {
+    if (!sameFile(path, source.path)) continue;
+    throw new UsageError(
+      `--${flag} ${path} is a file of the checkpoint (${source.path}), which it would destroy; choose another name`,
+    );
+  }
+  if (!exists(path)) return;
+  if (!Deno.statSync(path).isFile) {
+    throw new UsageError(`--${flag} ${path} is not a regular file; choose another name`);
+  }
+  if (!force) throw new UsageError(`${path} exists already; --force replaces it`);
 }

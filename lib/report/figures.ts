@@ -7,7 +7,7 @@
 
 import { compareWith, type Comparison, type Decoder, greedy, type Trace, trace } from "../compare.ts";
 import type { Config } from "../decoder/config.ts";
-import { type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";
+import { bytesOf, type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";
 import { type Divergence, type Estimate, margin } from "../metrics.ts";
 import type { Against } from "../verify.ts";
 
@@ -386,8 +386,8 @@ function errorOf({ error }: Estimate): number | undefined {
   return Number.isNaN(error) ? undefined : error;
 }
 
-function size({ files }: Checkpoint, parameters: number): { bytes: number; bits_per_weight: number } {
-  const bytes = files.reduce((sum, { bytes }) => sum + bytes, 0);
+function size(checkpoint: Checkpoint, parameters: number): { bytes: number; bits_per_weight: number } {
+  const bytes = bytesOf(checkpoint);
   return { bytes, bits_per_weight: parameters === 0 ? 0 : 8 * bytes / parameters };
 }
 
