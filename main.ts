@@ -68,8 +68,14 @@ function report(error: unknown): number {
   const known = [CheckpointError, SystemError, UsageError, Interrupted, NotSound].some((kind) => error instanceof kind);
   const text = error instanceof Error ? error.message : String(error);
   const command = COMMANDS.some(({ name }) => name === Deno.args[0]) ? `${Deno.args[0]}: ` : "";
-  console.error(`rabbit: ${command}${known ? "" : "internal error, please report it: "}${text.replaceAll("\n", " ")}`);
-  if (Deno.env.get("RABBIT_DEBUG")) console.error(error);
+  try {
+    console.error(
+      `rabbit: ${command}${known ? "" : "internal error, please report it: "}${text.replaceAll("\n", " ")}`,
+    );
+    if (Deno.env.get("RABBIT_DEBUG")) console.error(error);
+  } catch {
+    // Where standard error can't be written to, the exit status is all that can be said.
+  }
   if (error instanceof Interrupted) return error.status;
   return error instanceof NotSound ? 1 : 2;
 }

@@ -57,7 +57,7 @@ export function systemError(action: string, cause: unknown): Error {
   if (cause instanceof SystemError || cause instanceof CheckpointError) return cause;
   const text = cause instanceof Error ? cause.message : String(cause);
   const known: [RegExp, string][] = [
-    [/os error 28\b|ENOSPC|storage full/i, "no space left on the device; free some space or choose another --out"],
+    [/os error 28\b|ENOSPC|storage full/i, "no space left on the device; free some space or write elsewhere"],
     [/os error 2\b|ENOENT/, "no such file or directory"],
     [/os error 20\b/, "a part of the path is not a directory"],
     [/os error 21\b/, "it is a directory"],

@@ -742,6 +742,25 @@ Deno.test("a reader that goes away is no error", () =>
     assertEquals(ran.err, "status 0\n");
   }));
 
+Deno.test("output that a full disk does not take is an error of one line, for every kind of output", () =>
+  inTemporary(async (cwd) => {
+    Deno.writeFileSync(`${cwd}/one.safetensors`, safetensors([vector("x")]));
+    const [where, reason] = ["cannot write to standard output", "no space left on the device"];
+    for (const args of [["inspect", "one.safetensors"], ["inspect", "one.safetensors", "--json"], ["man"]]) {
+      const line = [...PROGRAM, ...args].map((word) => `'${word}'`).join(" ");
+      const shell = async (script: string) => {
+        return text(await new Deno.Command("sh", { args: ["-c", script], cwd, env: { RABBIT_DEBUG: "" } }).output());
+      };
+      assertEquals(await shell(`${line} > /dev/full`), {
+        code: 2,
+        out: "",
+        err: `rabbit: ${args[0]}: ${where}: ${reason}; free some space or write elsewhere\n`,
+      });
+      // 1 would be an answer.
+      assertEquals((await shell(`${line} > /dev/full 2> /dev/full`)).code, 2);
+    }
+  }));
+
 Deno.test("values with spaces and control characters stay one word of one line", () =>
   inTemporary(async (cwd) => {
     Deno.writeFileSync(`${cwd}/a b.safetensors`, safetensors([vector("x\ny z")]));

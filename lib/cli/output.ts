@@ -4,6 +4,8 @@
  * @module
  */
 
+import { systemError } from "../errors.ts";
+
 /** A number with the digits that a line shows; JSON gets the number. */
 export class Fixed {
   constructor(readonly value: number, readonly digits: number) {}
@@ -29,7 +31,7 @@ export class Output {
 
   /** From here on the results go to standard error: standard output is for something else. */
   divert(): void {
-    this.#print = (text) => console.error(text);
+    this.#print = (text) => writeTo(Deno.stderr, "standard error", text + "\n");
   }
 
   /** Prints `NAME key=value …`, or adds the keys to the JSON object. */
@@ -95,19 +97,23 @@ function show(value: Value): string {
   return /^[^\s"\u0000-\u001f\u007f-\u009f]+$/.test(text) ? text : JSON.stringify(text);
 }
 
-/** Writes a line to standard output. @throws {ClosedPipe} */
+/** Writes a line to standard output. @throws {ClosedPipe} @throws {SystemError} such as a full disk */
 export function writeLine(text: string): void {
   write(text + "\n");
 }
 
-/** Writes to standard output. @throws {ClosedPipe} */
+/** Writes to standard output. @throws {ClosedPipe} @throws {SystemError} such as a full disk */
 export function write(text: string): void {
+  writeTo(Deno.stdout, "standard output", text);
+}
+
+function writeTo(stream: { writeSync(bytes: Uint8Array): number }, name: string, text: string): void {
   const bytes = new TextEncoder().encode(text);
   try {
-    for (let done = 0; done < bytes.length;) done += Deno.stdout.writeSync(bytes.subarray(done));
+    for (let done = 0; done < bytes.length;) done += stream.writeSync(bytes.subarray(done));
   } catch (error) {
     if (error instanceof Deno.errors.BrokenPipe) throw new ClosedPipe();
-    throw error;
+    throw systemError(`cannot write to ${name}`, error);
   }
 }
 
