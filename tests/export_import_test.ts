@@ -477,6 +477,13 @@ Deno.test("rabbit export replaces a file only with --force, and never its source
         ...["export", "--in", model, "--gguf", target, "--force"],
       );
     }
+    const config = join(model, "config.json");
+    const before = Deno.readTextFileSync(config);
+    await refused(
+      `--gguf ${config} is a file of the checkpoint, which it would destroy; choose another name`,
+      ...["export", "--in", model, "--gguf", config, "--force"],
+    );
+    assertEquals(Deno.readTextFileSync(config), before);
     assertEquals(Deno.readTextFileSync(path), "old");
     await done("export", "--in", model, "--gguf", path, "--force");
     assertEquals(gguf(path).tensors.length, 20);

@@ -484,8 +484,11 @@ export function checkOutput(directory: string, source: Checkpoint | undefined, f
   if (!force && exists(target)) throw new UsageError(`${target} exists already; --force replaces it`);
 }
 
+/** How the files of a checkpoint end: weights, config, tokenizer and chat template. */
+const CHECKPOINT_FILE = /\.(safetensors|json|txt|model|jinja)$/;
+
 /**
- * Refuses a new file that would replace a file of a source, something that is no file, or a file that nobody asked to
+ * Refuses a new file that would replace a file of a source or beside its weights, something that is no file, or a file that nobody asked to
  * replace.
  *
  * @param flag the flag that names it, for the messages
@@ -501,6 +504,9 @@ export function checkOutputFile(flag: string, path: string, sources: readonly Ch
   if (!exists(path)) return;
   if (!Deno.statSync(path).isFile) {
     throw new UsageError(`--${flag} ${path} is not a regular file; choose another name`);
+  }
+  if (CHECKPOINT_FILE.test(path) && sources.some(({ directory }) => sameFile(dirname(path), directory))) {
+    throw new UsageError(`--${flag} ${path} is a file of the checkpoint, which it would destroy; choose another name`);
   }
   if (!force) throw new UsageError(`${path} exists already; --force replaces it`);
 }
