@@ -286,6 +286,19 @@ Deno.test("readText reads UTF-8 up to the limit", () =>
     assertEquals(none.message, `cannot open ${path}x: no such file or directory`);
   }));
 
+Deno.test("readText reads a pipe to its end, and no more than the limit of what never ends", async () => {
+  await inTemporary(async (directory) => {
+    const path = `${directory}/pipe`;
+    assert((await new Deno.Command("mkfifo", { args: [path] }).output()).success);
+    // The shell waits until the reader opens the pipe.
+    const writer = new Deno.Command("sh", { args: ["-c", `printf 'h\\303\\251' > ${path}`] }).spawn();
+    assertEquals(readText(path, 3), "h\u00e9");
+    await writer.status;
+    const endless = assertThrows(() => readText("/dev/zero", 200_000), CheckpointError);
+    assertEquals(endless.message, "/dev/zero: more than 200000 bytes, the limit");
+  });
+});
+
 Deno.test("exists and sameFile follow links, and know what is not there", () =>
   inTemporary((directory) => {
     write(directory, { a: "", b: "" });

@@ -264,11 +264,11 @@ export function writeAt(file: Deno.FsFile, path: string, offset: number, bytes: 
 
 /** A whole text file of at most `limit` bytes. @throws {CheckpointError} not UTF-8 or too long @throws {SystemError} */
 export function readText(path: string, limit: number): string {
-  const { size } = stat(path);
+  const { size, isFile } = stat(path);
   if (size > limit) throw new CheckpointError({ path }, `${size} bytes, the limit is ${limit}`);
   let bytes: Uint8Array;
   try {
-    bytes = Deno.readFileSync(path);
+    bytes = isFile ? Deno.readFileSync(path) : readStream(path, limit);
   } catch (cause) {
     throw systemError(`cannot read ${path}`, cause);
   }
@@ -300,6 +300,26 @@ export function readJsonObject(path: string, limit: number): Record<string, unkn
   const json = readJson(path, limit);
   if (typeof json === "object" && json !== null && !Array.isArray(json)) return json as Record<string, unknown>;
   throw new CheckpointError({ path }, "expected a JSON object");
+}
+
+/** All bytes of a pipe or a device, which does not say how many they are and may never end. */
+function readStream(path: string, limit: number): Uint8Array {
+  using file = Deno.openSync(path);
+  const chunk = new Uint8Array(1 << 16);
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for (let n = file.readSync(chunk); n !== null; n = file.readSync(chunk)) {
+    bytes += n;
+    if (bytes > limit) throw new CheckpointError({ path }, `more than ${limit} bytes, the limit`);
+    chunks.push(chunk.slice(0, n));
+  }
+  const all = new Uint8Array(bytes);
+  let at = 0;
+  for (const part of chunks) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
 }
 
 /** Whether a file or directory is there, following links. @throws {SystemError} if that can't be known */
@@ -488,8 +508,8 @@ export function checkOutput(directory: string, source: Checkpoint | undefined, f
 const CHECKPOINT_FILE = /\.(safetensors|json|txt|model|jinja)$/;
 
 /**
- * Refuses a new file that would replace a file of a source or beside its weights, something that is no file, or a file that nobody asked to
- * replace.
+ * Refuses a new file that would replace a file of a source or beside its weights, something that is no file, or a file
+ * that nobody asked to replace.
  *
  * @param flag the flag that names it, for the messages
  * @throws {UsageError}
