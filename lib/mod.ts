@@ -8,12 +8,30 @@
  * encodeBlock(Q4B32, new Float32Array(32).fill(0.5), block);
  * ```
  *
+ * A checkpoint as GGUF:
+ *
+ * ```ts ignore
+ * import { exportGguf, openCheckpoint, parseConfig, planExport, readVocabulary } from "./mod.ts";
+ *
+ * const source = openCheckpoint("smol-q8");
+ * const text = Deno.readTextFileSync("smol-q8/config.json");
+ * const config = parseConfig("smol-q8/config.json", text);
+ * const vocabulary = readVocabulary(source.directory, config.vocabulary, JSON.parse(text));
+ * const plan = planExport(source, config, "smol-q8/config.json", vocabulary);
+ * console.log(await exportGguf(plan, "smol-q8.gguf", { force: false }));
+ * ```
+ *
  * Limits: little-endian machines, files of less than 2^53 bytes, a row that is a multiple of 32 weights.
  *
  * @module
  */
 
+export { parseConfig } from "./decoder/config.ts";
+export type { Config, Family, Rope } from "./decoder/config.ts";
+export { readVocabulary } from "./decoder/vocabulary.ts";
+export type { Json, Special, Vocabulary } from "./decoder/vocabulary.ts";
 export { CheckpointError, SystemError, UsageError } from "./errors.ts";
+export type { Place } from "./errors.ts";
 export {
   BF16,
   BLOCK,
@@ -29,12 +47,19 @@ export {
   Q8B32,
   WIDTHS,
 } from "./format/blocks.ts";
-export type { BlockFormat, FloatFormat, Format } from "./format/blocks.ts";
-export { openCheckpoint } from "./format/checkpoint.ts";
+export type { BlockFormat, Common, FloatFormat, Format } from "./format/blocks.ts";
+export { openCheckpoint, TensorReader } from "./format/checkpoint.ts";
 export type { Checkpoint, Tensor } from "./format/checkpoint.ts";
 export { exportGguf, planExport } from "./export.ts";
+export type { ExportOptions, ExportPlan } from "./export.ts";
+export type { Decode, GgmlType } from "./format/ggml.ts";
 export { parseGguf, serializeGguf } from "./format/gguf.ts";
-export { importGguf, planImport } from "./import.ts";
-export { parseHeader, serializeHeader } from "./format/safetensors.ts";
+export type { ByteSource, Gguf, GgufTensor, Metadata, NewTensor, Scalar, Value, ValueType } from "./format/gguf.ts";
+export { DTYPES, importGguf, planImport } from "./import.ts";
+export type { Dtype, ImportOptions, ImportPlan } from "./import.ts";
+export { headerLength, parseHeader, serializeHeader } from "./format/safetensors.ts";
+export type { Header, TensorEntry } from "./format/safetensors.ts";
 export { planQuantize, quantize } from "./quantize.ts";
+export type { Plan, PlannedTensor, Progress, Quantized, QuantizeOptions } from "./quantize.ts";
 export { verify, verifyAgainst } from "./verify.ts";
+export type { Against, TensorReport, Verified, VerifyOptions } from "./verify.ts";

@@ -83,6 +83,17 @@ Deno.test("every exported symbol of lib has a doc comment", () => {
   assertEquals(bare, []);
 });
 
+Deno.test("the library exports the types of what its functions take and give", () => {
+  const args = ["doc", "--lint", `${ROOT}lib/mod.ts`];
+  const { stderr } = new Deno.Command(Deno.execPath(), { args, env: { NO_COLOR: "1" } }).outputSync();
+  const found = [
+    ...new TextDecoder().decode(stderr).matchAll(/public type '(\w+)[^']*' references private type '(\w+)'/g),
+  ];
+  // What a plan says of a tensor is the plan's own.
+  const wrong = found.filter(([, , type]) => type !== "Planned").map(([text]) => text);
+  assertEquals(wrong, []);
+});
+
 /** Whether a doc comment ends just above line `n`; comments to the linter may stand between. */
 function documented(lines: readonly string[], n: number): boolean {
   let above = n - 1;

@@ -7,7 +7,7 @@
 import { CheckpointError, quote } from "../errors.ts";
 
 /** What differs between the families that the decoder knows. */
-interface Family {
+export interface Family {
   /** Biases on the q, k and v projections, whatever attention_bias says. */
   readonly qkvBias: boolean;
   /** RMSNorm of each query and key head. */

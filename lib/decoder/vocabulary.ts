@@ -41,7 +41,7 @@ export interface Vocabulary {
 }
 
 /** Special tokens: eot and eom are the second and third id that end a text. */
-type Special = "bos" | "eos" | "eot" | "eom" | "unk" | "pad";
+export type Special = "bos" | "eos" | "eot" | "eom" | "unk" | "pad";
 
 /** The key of each special id. */
 const SPECIAL_KEYS: readonly (readonly [Special, string])[] = [
@@ -121,7 +121,7 @@ const SPLITS: readonly Split[] = [
 
 /** The parts of a tokenizer.json and a tokenizer_config.json that matter here; nothing in them is certain. */
 // deno-lint-ignore no-explicit-any
-type Json = any;
+export type Json = any;
 
 /**
  * Reads the tokenizer of a checkpoint directory.

@@ -14,7 +14,7 @@ import { bf16ToF32, f16IsFinite, f16ToF32, f32ToF16, roundHalfAway } from "./flo
 export const BLOCK = 32;
 
 /** What the two kinds of format have in common. */
-interface Common {
+export interface Common {
   /** The dtype of the format in a safetensors header. */
   readonly name: string;
   /** Weights in a block: 1 or {@link BLOCK}. */

@@ -9,7 +9,7 @@ import { BF16, BLOCK, type BlockFormat, F16, F32, type FloatFormat, Q4B32, Q8B32
 import { f16ToF32 } from "./floats.ts";
 
 /** Decodes `count` blocks from byte `offset` on into `out` from index 0; every value is the binary32 that ggml gives. */
-type Decode = (bytes: DataView, offset: number, count: number, out: Float32Array) => void;
+export type Decode = (bytes: DataView, offset: number, count: number, out: Float32Array) => void;
 
 /** A type of ggml. */
 export interface GgmlType {
