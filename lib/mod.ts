@@ -51,12 +51,13 @@ export type { BlockFormat, Common, FloatFormat, Format } from "./format/blocks.t
 export { openCheckpoint, TensorReader } from "./format/checkpoint.ts";
 export type { Checkpoint, Tensor } from "./format/checkpoint.ts";
 export { exportGguf, planExport } from "./export.ts";
-export type { ExportOptions, ExportPlan } from "./export.ts";
+export type { ExportPlan } from "./export.ts";
 export type { Decode, GgmlType } from "./format/ggml.ts";
 export { parseGguf, serializeGguf } from "./format/gguf.ts";
 export type { ByteSource, Gguf, GgufTensor, Metadata, NewTensor, Scalar, Value, ValueType } from "./format/gguf.ts";
 export { DTYPES, importGguf, planImport } from "./import.ts";
-export type { Dtype, ImportOptions, ImportPlan } from "./import.ts";
+export type { Dtype, ImportPlan } from "./import.ts";
+export type { WriteOptions } from "./pieces.ts";
 export { headerLength, parseHeader, serializeHeader } from "./format/safetensors.ts";
 export type { Header, TensorEntry } from "./format/safetensors.ts";
 export { planQuantize, quantize } from "./quantize.ts";
