@@ -175,7 +175,7 @@ Deno.test("rabbit infer says that it assumes GPT-2's rules where only vocab.json
 Deno.test("rabbit infer of ids goes on without text where the tokenizer can't be used", async () => {
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"));
-    write(directory, { "tokenizer.json": "{" });
+    write(directory, { "tokenizer.json": "junk\n" });
     const { code, out, err } = await infer(directory, ...PROMPT, "--steps", "8");
     assertEquals(code, 0);
     assertEquals(steady(out).at(-1), `INFER tokens ${ANSWER.join(" ")}`);

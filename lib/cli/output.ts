@@ -117,9 +117,9 @@ function writeTo(stream: { writeSync(bytes: Uint8Array): number }, name: string,
   }
 }
 
-/** Writes a warning to standard error. */
+/** Writes a warning to standard error, in one line whatever it quotes. */
 export function warn(command: string, text: string): void {
-  console.error(`rabbit: warning: ${command}: ${text}`);
+  console.error(`rabbit: warning: ${command}: ${text.replaceAll("\n", " ")}`);
 }
 
 /** Bytes a second, as a bar shows them. */
