@@ -147,6 +147,15 @@ export function controlWords(threads: number): number {
   return leftOf(threads);
 }
 
+/** How a product is shared out: `firsts` pieces of `first` units, and smaller ones up to `count` in all. */
+interface Shares {
+  readonly quads: boolean;
+  readonly first: number;
+  readonly firsts: number;
+  readonly piece: number;
+  readonly count: number;
+}
+
 /** One thread. */
 export class Machine {
   readonly #layout: Layout;
@@ -255,13 +264,13 @@ export class Machine {
         own = c;
         continue;
       }
-      const pieces = this.#piecesOf(c);
+      const { pieces, piece } = this.#workOf(c);
       for (let n = this.#next(taken + index); n < pieces; n = this.#next(taken + index)) {
         // A thread's own activations: prepared with its first piece, since until that is done nobody writes over what
         // they are made of.
         if (own !== undefined) this.#prepare(own, 0);
         own = undefined;
-        this.#piece(c, n);
+        piece(n);
         if (Atomics.add(this.#control, done + index, 1) === pieces - 1) Atomics.notify(this.#control, done + index);
       }
       own = undefined;
@@ -272,33 +281,27 @@ export class Machine {
     }
   }
 
-  /** How many pieces the work of a command has. */
-  #piecesOf(c: Float64Array): number {
-    switch (c[0]) {
-      case OP.project:
-        return this.#sharesOf(c).count;
-      case OP.attend:
-        return attentionOf(c).groups * c[19];
-      case OP.store:
-        return c[19];
-      default:
-        return c[3];
-    }
-  }
-
-  /** Piece n of the work of a command. */
-  #piece(c: Float64Array, n: number): void {
+  /** The work of a command: how many pieces, and what a piece is. What all pieces need is made out here, once. */
+  #workOf(c: Float64Array): { pieces: number; piece: (n: number) => void } {
     switch (c[0]) {
       case OP.embed:
-        return this.#embed(c, n);
+        return { pieces: c[3], piece: (t) => this.#embed(c, t) };
       case OP.prepare:
-        return this.#prepare(c, n);
-      case OP.project:
-        return this.#project(c, n);
-      case OP.store:
-        return this.#store(c, n);
-      case OP.attend:
-        return this.#attend(c, n);
+        return { pieces: c[3], piece: (t) => this.#prepare(c, t) };
+      case OP.project: {
+        const shares = this.#sharesOf(c);
+        return { pieces: shares.count, piece: (n) => this.#project(c, shares, n) };
+      }
+      case OP.store: {
+        const a = attentionOf(c);
+        return { pieces: a.tokens, piece: (t) => this.#store(a, t) };
+      }
+      case OP.attend: {
+        const a = attentionOf(c);
+        return { pieces: a.tokens * a.groups, piece: (n) => this.#attend(a, n) };
+      }
+      default:
+        throw new RangeError(`command ${c[0]}`);
     }
   }
 
@@ -407,7 +410,7 @@ export class Machine {
    * groups; gate and up count once. Each thread's first piece is large, since a processor needs a while to see that a
    * stream of memory is one; the rest is small.
    */
-  #sharesOf(c: Float64Array): { quads: boolean; first: number; firsts: number; piece: number; count: number } {
+  #sharesOf(c: Float64Array): Shares {
     const { threads } = this.#layout;
     const [, , , tokens, , , then, matrices] = c;
     const each = then === THEN.gate ? 2 : 1;
@@ -431,8 +434,7 @@ export class Machine {
    * Piece n of: x or PRIVATE, x stride, tokens, blocks, kernel mode, then, number of matrices, then for each matrix
    * record, rows padded to groups, y, y stride, bias or 0.
    */
-  #project(c: Float64Array, n: number): void {
-    const { quads, first, firsts, piece } = this.#sharesOf(c);
+  #project(c: Float64Array, { quads, first, firsts, piece }: Shares, n: number): void {
     const [, source, , , , , then, matrices] = c;
     const x = source === PRIVATE ? this.#prepared[0] : source;
     const each = then === THEN.gate ? 2 : 1;
@@ -562,8 +564,7 @@ export class Machine {
   }
 
   /** Token t of {@link attentionOf}, where there are several: rotates all heads and fills the cache. */
-  #store(c: Float64Array, t: number): void {
-    const a = attentionOf(c);
+  #store(a: AttentionCommand, t: number): void {
     for (let h = 0; h < a.heads; h++) {
       const q = a.q + t * a.qStride + h * a.headDim * 4;
       this.#turn(a, q, a.qNorm, t, q);
@@ -572,7 +573,7 @@ export class Machine {
   }
 
   /** Normalizes and rotates a head of token t, in place or to `to`. */
-  #turn(a: ReturnType<typeof attentionOf>, x: number, norm: number, t: number, to: number): void {
+  #turn(a: AttentionCommand, x: number, norm: number, t: number, to: number): void {
     const { rms_norm, rope } = this.#wasm[0];
     // Other threads may read what is written to the cache, so only final values may go there.
     const [normal] = this.#rooms;
@@ -581,7 +582,7 @@ export class Machine {
   }
 
   /** Puts the key and the value of token t, group g into the cache. */
-  #append(a: ReturnType<typeof attentionOf>, t: number, g: number): void {
+  #append(a: AttentionCommand, t: number, g: number): void {
     const { copy, quantize_head, quantize_value } = this.#wasm[0];
     const { headDim, size, rowBytes } = a;
     const row = g * a.capacity + a.position + t;
@@ -601,12 +602,9 @@ export class Machine {
   }
 
   /** Piece n: the heads of a token that share keys and values. For a single token it stores these, too. */
-  #attend(c: Float64Array, n: number): void {
-    const a = attentionOf(c);
+  #attend(a: AttentionCommand, n: number): void {
     const { headDim, size, rowBytes } = a;
     const wasm = this.#wasm[0];
-    const kernel = size === 4 ? "attend_f32_" : size === 2 ? "attend_i16_" : "attend_i8_";
-    const kernels = [1, 2, 3].map((heads) => wasm[kernel + heads]);
     const scale = Math.fround(1 / Math.sqrt(headDim));
     const [, , turned, integers, sums, factors] = this.#rooms;
     const each = a.heads / a.groups;
@@ -628,7 +626,7 @@ export class Machine {
         this.#floats[(factors >>> 2) + j] = size === 4 ? scale : scale *
           wasm.quantize_head(2, q + j * headDim * 4, headDim, ATTENTION_TOP.query, integers + j * length * 2);
       }
-      kernels[heads - 1](
+      wasm[ATTENTION_KERNELS[size][heads - 1]](
         size === 4 ? q : integers,
         factors,
         a.keys + row * rowBytes,
@@ -664,6 +662,15 @@ const KERNELS: readonly (readonly string[])[] = [
 
 /** The same for one token and several streams. */
 const FAR_KERNELS = KERNELS.map((kernels) => kernels.map((name) => `${name}_far`));
+
+/** The kernels of attention by the bytes of a value in the cache, and by the number of heads from 1 on. */
+const ATTENTION_KERNELS: Readonly<Record<number, readonly string[]>> = {
+  1: ["attend_i8_1", "attend_i8_2", "attend_i8_3"],
+  2: ["attend_i16_1", "attend_i16_2", "attend_i16_3"],
+  4: ["attend_f32_1", "attend_f32_2", "attend_f32_3"],
+};
+
+type AttentionCommand = ReturnType<typeof attentionOf>;
 
 /**
  * q, q stride, k, v, k and v stride, out, keys, values, their scales, bytes of a value in the cache and of a row of it,
