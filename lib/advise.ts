@@ -7,7 +7,7 @@
 
 import { checkFinite, greedy, trace } from "./compare.ts";
 import { Difference, Distribution, Divergence, margin } from "./metrics.ts";
-import { nextTurn } from "./node.ts";
+import { pacer } from "./pace.ts";
 import type { TextDecoder } from "./text.ts";
 
 /** Tokens of an answer: as many as `compare` decodes. */
@@ -75,6 +75,7 @@ export async function measureAnswers(
     return { prompts: prompts.length, kept: 0, difference: new Difference(), divergence: new Divergence() };
   });
   const [p, q] = [new Distribution(vocabulary), new Distribution(vocabulary)];
+  const pause = pacer(signal);
   let done = 0;
   for (const prompt of prompts) {
     float.rewind(0);
@@ -96,9 +97,7 @@ export async function measureAnswers(
       if (kept) result.kept++;
     }
     progress?.(done += prompt.length + ANSWER_STEPS);
-    // Signals arrive between turns of the event loop only.
-    await nextTurn();
-    signal?.throwIfAborted();
+    await pause();
   }
   return results;
 }

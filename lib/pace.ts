@@ -4,6 +4,8 @@
  * @module
  */
 
+import { nextTurn } from "./node.ts";
+
 /** Milliseconds of work between pauses. */
 const INTERVAL_MS = 50;
 
@@ -15,9 +17,10 @@ const INTERVAL_MS = 50;
 export function pacer(signal: AbortSignal | undefined): () => Promise<void> {
   let last = performance.now();
   return async () => {
-    if (performance.now() - last < INTERVAL_MS) return;
-    await new Promise((resolve) => setTimeout(resolve));
+    if (performance.now() - last >= INTERVAL_MS) {
+      await nextTurn();
+      last = performance.now();
+    }
     signal?.throwIfAborted();
-    last = performance.now();
   };
 }

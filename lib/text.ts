@@ -7,7 +7,7 @@
 
 import { checkFinite, type Decoder } from "./compare.ts";
 import { Distribution, Divergence } from "./metrics.ts";
-import { nextTurn } from "./node.ts";
+import { pacer } from "./pace.ts";
 
 /** A model that says what follows each token. */
 export interface TextDecoder extends Decoder {
@@ -77,6 +77,7 @@ export async function measureText(
   const results = quants.map(() => new Divergence());
   const kept = Array.from({ length: LOGIT_ROWS }, () => new Float32Array(vocabulary));
   const [p, q] = [new Distribution(vocabulary), new Distribution(vocabulary)];
+  const pause = pacer(signal);
   let done = 0;
   for (const { start, scored, end } of windows) {
     for (const model of [float, ...quants]) {
@@ -96,9 +97,7 @@ export async function measureText(
       }
       done += batch.length;
       progress?.(done);
-      // Signals arrive between turns of the event loop only.
-      await nextTurn();
-      signal?.throwIfAborted();
+      await pause();
     }
   }
   return results;
