@@ -20,11 +20,11 @@ import {
 } from "./decoder/gguf.ts";
 import { type Vocabulary, vocabularyMetadata } from "./decoder/vocabulary.ts";
 import { CheckpointError } from "./errors.ts";
-import { F32, type Format, FORMATS, matrixBytes, Q4B32 } from "./format/blocks.ts";
+import { type BlockFormat, F32, type Format, FORMATS, matrixBytes, Q4B32 } from "./format/blocks.ts";
 import { checkOutputFile, type Checkpoint, nameOf, NewFiles, TensorReader } from "./format/checkpoint.ts";
-import { f16IsFinite } from "./format/floats.ts";
 import { fromQ4B32, type GgmlType, typeOf } from "./format/ggml.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./format/gguf.ts";
+import { scalarKernels } from "./kernels/scalar.ts";
 import { type WriteOptions, writePieces } from "./pieces.ts";
 
 /** Bytes of a tensor that are held at once, where its heads are not larger. */
@@ -176,7 +176,7 @@ function* chunksOf(tensor: Planned, headDim: number, reader: TensorReader): Gene
     const count = Math.min(most, rows - row);
     const bytes = new Uint8Array(count * rowBytes);
     reader.read(source.huggingFace, row * rowBytes, bytes);
-    if (from.kind === "block") checkScales(reader, source.huggingFace, from.blockBytes, row, rowBytes, bytes);
+    if (from.kind === "block") checkScales(reader, source.huggingFace, from, row, rowBytes, bytes);
     const out = from === Q4B32 || shape.length === 1 ? converted(from, bytes) : bytes;
     yield source.interleaved ? interleaveRows(out, type.blockBytes * columns / type.blockWeights) : out;
   }
@@ -195,18 +195,18 @@ function converted(from: Format, bytes: Uint8Array<ArrayBuffer>): Uint8Array<Arr
 function checkScales(
   reader: TensorReader,
   tensor: string,
-  blockBytes: number,
+  format: BlockFormat,
   row: number,
   rowBytes: number,
-  bytes: Uint8Array,
+  bytes: Uint8Array<ArrayBuffer>,
 ): void {
-  for (let at = 0; at < bytes.length; at += blockBytes) {
-    if (f16IsFinite(bytes[at] | bytes[at + 1] << 8)) continue;
-    throw new CheckpointError(
-      { path: reader.find(tensor)!.path, tensor, field: "scale" },
-      `row ${row + Math.floor(at / rowBytes)} block ${
-        at % rowBytes / blockBytes
-      }: not a finite binary16; the file is damaged, quantize again`,
-    );
-  }
+  const bad = scalarKernels(bytes.buffer).checkScales(format, 0, bytes.length / format.blockBytes);
+  if (bad < 0) return;
+  const perRow = rowBytes / format.blockBytes;
+  throw new CheckpointError(
+    { path: reader.find(tensor)!.path, tensor, field: "scale" },
+    `row ${row + Math.floor(bad / perRow)} block ${
+      bad % perRow
+    }: not a finite binary16; the file is damaged, quantize again`,
+  );
 }

@@ -19,10 +19,11 @@ import {
   Q4B32,
 } from "./format/blocks.ts";
 import { checkOutput, exists, MODEL_FILE, NewFiles, openRegular, readAt, sameFile } from "./format/checkpoint.ts";
-import { bf16ToF32, f16IsFinite, f16ToF32, f32ToBf16, f32ToF16 } from "./format/floats.ts";
+import { bf16ToF32, f16ToF32, f32ToBf16, f32ToF16 } from "./format/floats.ts";
 import { READABLE, toQ4B32 } from "./format/ggml.ts";
 import { type Gguf, type GgufTensor, parseGguf } from "./format/gguf.ts";
 import { serializeHeader } from "./format/safetensors.ts";
+import { scalarKernels } from "./kernels/scalar.ts";
 import { type WriteOptions, writePieces } from "./pieces.ts";
 
 /** What the weights of an import become: `--dtype`. */
@@ -283,11 +284,8 @@ function converted(
   };
   if (type.twin === to) {
     if (to.kind === "block") {
-      for (let at = 0; at < bytes.length; at += to.blockBytes) {
-        if (!f16IsFinite(bytes[at] | bytes[at + 1] << 8)) {
-          fail(at / to.blockBytes * to.blockWeights, "the scale is not finite; the file is damaged");
-        }
-      }
+      const bad = scalarKernels(bytes.buffer).checkScales(to, 0, bytes.length / to.blockBytes);
+      if (bad >= 0) fail(bad * to.blockWeights, "the scale is not finite; the file is damaged");
       if (to === Q4B32) toQ4B32(bytes);
     }
     return bytes;
