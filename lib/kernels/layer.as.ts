@@ -1,6 +1,8 @@
 // AssemblyScript: what a transformer layer does between its matrix products. reference.ts defines each result, down to
 // the order of the additions.
 
+import { largest, peak, TINY, toIntegers } from "./integers.as";
+
 // As in matmul.as.ts: what a loop needs of these stays in registers or on the stack, since the engine does not know that
 // they never change.
 export let expLeast: f32 = -87.3;
@@ -60,13 +62,6 @@ function exponential(
 function across(v: v128): f32 {
   const t = f32x4.add(v, v128.shuffle<i64>(v, v, 1, 0));
   return f32x4.extract_lane(t, 0) + f32x4.extract_lane(t, 1);
-}
-
-/** The largest lane. */
-@inline
-function largest(v: v128): f32 {
-  const m = f32x4.max(v, v128.shuffle<i64>(v, v, 1, 0));
-  return max(f32x4.extract_lane(m, 0), f32x4.extract_lane(m, 1));
 }
 
 /**
@@ -137,26 +132,11 @@ export function copy(to: usize, from: usize, bytes: usize): void {
 
 // ---------------------------------------------------------------- attention
 
-/** 2^-100: numbers that are all smaller count as zeros, since the reciprocal of the largest could overflow. */
-const TINY: f32 = 7.888609052210118e-31;
-
 /** Bytes of a line of a processor's cache. */
 const LINE: usize = 64;
 
 /** Positions whose products with integer values are summed before they become binary32: 32 * 32767 * 2047 < 2^31. */
 const CHUNK: i32 = 32;
-
-@inline
-function peak(x: usize, d: i32): f32 {
-  let m = f32x4.splat(0);
-  for (const end = x + (<usize> d << 2); x < end; x += 16) m = f32x4.max(m, f32x4.abs(v128.load(x)));
-  return largest(m);
-}
-
-@inline
-function toIntegers(x: v128, inverse: v128): v128 {
-  return i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(x, inverse)));
-}
 
 /**
  * A head as integers of at most `top`. @returns their scale

@@ -18,6 +18,8 @@
 // - it builds a constant vector anew at each use, in three instructions. It can't know that an exported variable never
 //   changes, so vectors made of those stay in registers.
 
+import { peak, TINY, toIntegers } from "./integers.as";
+
 const Q4: i32 = 0;
 const Q8: i32 = 1;
 const BF16: i32 = 2;
@@ -1046,23 +1048,9 @@ function widen(t: v128): v128 {
   return i32x4.dot_i16x8_s(t, i32x4.splat(ones));
 }
 
-/** The largest magnitude of 32 binary32. */
-@inline
-function peak32(x: usize): f32 {
-  let m = f32x4.abs(v128.load(x));
-  for (let n: usize = 16; n < 128; n += 16) m = f32x4.max(m, f32x4.abs(v128.load(x + n)));
-  m = f32x4.max(m, v128.shuffle<i64>(m, m, 1, 0));
-  return max(f32x4.extract_lane(m, 0), f32x4.extract_lane(m, 1));
-}
-
-@inline
-function rounded(x: usize, inverse: v128): v128 {
-  return i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(x), inverse)));
-}
-
 @inline
 function rounded8(x: usize, inverse: v128): v128 {
-  return i16x8.narrow_i32x4_s(rounded(x, inverse), rounded(x + 16, inverse));
+  return i16x8.narrow_i32x4_s(toIntegers(v128.load(x), inverse), toIntegers(v128.load(x, 16), inverse));
 }
 
 @inline
@@ -1072,14 +1060,11 @@ function sum32(a: v128, b: v128, c: v128, d: v128): i32 {
   return i32x4.extract_lane(t, 0) + i32x4.extract_lane(t, 1);
 }
 
-/** 2^-100: a block of activations that are all smaller counts as zeros, since 32767 / m could overflow. */
-const TINY: f32 = 7.888609052210118e-31;
-
 /** Blocks of 32 binary32 at x to int8, their scales and 8 times their sums, at out. */
 export function quantize_i8(x: usize, blocks: i32, out: usize): void {
   let scales = out + (<usize> blocks << 5), sums = scales + (<usize> blocks << 2);
   for (let n = 0; n < blocks; n++, x += 128, out += 32, scales += 4, sums += 4) {
-    const m = peak32(x);
+    const m = peak(x, 32);
     const inverse = f32x4.splat(m >= TINY ? <f32> 127 / m : 0);
     const a = rounded8(x, inverse), b = rounded8(x + 32, inverse);
     const c = rounded8(x + 64, inverse), d = rounded8(x + 96, inverse);
@@ -1098,7 +1083,7 @@ export function quantize_i8(x: usize, blocks: i32, out: usize): void {
 export function quantize_i16(x: usize, blocks: i32, out: usize, top: f32, paired: i32): void {
   let scales = out + (<usize> blocks << 6), sums = scales + (<usize> blocks << 2);
   for (let n = 0; n < blocks; n++, x += 128, out += 64, scales += 4, sums += 4) {
-    const m = peak32(x);
+    const m = peak(x, 32);
     const inverse = f32x4.splat(m >= TINY ? top / m : 0);
     const a = rounded8(x, inverse), b = rounded8(x + 32, inverse);
     const c = rounded8(x + 64, inverse), d = rounded8(x + 96, inverse);
