@@ -2,19 +2,23 @@
 // each, down to the order of the additions; tests/pool_test.ts holds these functions to it bit for bit.
 //
 // A lane is a row, so nothing is ever summed across lanes. Matrices are packed when they are loaded (pack_*), in groups
-// of 8 rows; a group is a sequence of blocks of 32 columns, a block is two halves of 4 rows and, for q4 and q8, their
-// scales:
+// of 8 rows; a group is a sequence of blocks of 32 columns. A vector has the first 4 rows of a group, or the other 4, and
+// the two stand side by side in memory:
 //
-//   q4   64 bytes a half: word c (0..3) of lane r holds columns 4c..4c+3 of row r in the low nibbles of its bytes, and
-//        columns 16+4c..16+4c+3 in the high ones, each as level + 8
-//   q8   128 bytes a half: for j in 0..15 the pairs (column j, column 16+j) of the 4 rows
-//   16   256 bytes a half: the same with 16-bit floats
-//   f32  512 bytes a half: for j in 0..15 column j of the 4 rows, then column 16+j
+//   q4   for c in 0..3, 4 bytes of each row: columns 4c..4c+3 in the low nibbles, 16+4c..16+4c+3 in the high ones, each
+//        as level + 8
+//   q8   for j in 0..15, 2 bytes of each row: column j, column 16+j
+//   16   for j in 0..15, 4 bytes of each row: the same with 16-bit floats
+//   f32  for j in 0..15, column j of each row, then column 16+j of each
 //
-//   scales   16 bytes: lane r holds the binary16 of row 4+r in its low half, that of row r in its high half
+// and for q4 and q8 a block ends with the binary16 scales of the 8 rows.
 //
-// What the engine (V8) makes of this decides how it is written:
-// - it checks the address of each load, so loads are few and wide, at few distinct offsets;
+// What the engine (V8) and the compiler (Binaryen) make of this decides how it is written:
+// - V8 makes one 256-bit operation of the same operation on both halves of a group (flags.ts), if they load and store
+//   side by side and no store comes between the loads;
+// - Binaryen moves a computation to where its result is used, past others that share its operands, which then don't fit
+//   the registers. It doesn't do so across the turns of a loop, so loops are short;
+// - without the flags V8 checks the address of each load, so loads are wide, at few distinct offsets;
 // - it builds a constant vector anew at each use, in three instructions. It can't know that an exported variable never
 //   changes, so vectors made of those stay in registers.
 
@@ -43,16 +47,16 @@ export let highNibble: i32 = 0x0000f000;
 export let highPower: f32 = 2048;
 export let highBias: f32 = 2056;
 
-/** Bytes of the payload of 4 rows and 32 columns. */
+/** Bytes of the payload of 8 rows and 32 columns. */
 @inline
-function halfBytes(kind: i32): usize {
-  return kind == Q4 ? 64 : kind == Q8 ? 128 : kind == F32 ? 512 : 256;
+function payloadBytes(kind: i32): usize {
+  return kind == Q4 ? 128 : kind == Q8 ? 256 : kind == F32 ? 1024 : 512;
 }
 
 /** Bytes of 8 rows and 32 columns, with their scales. */
 @inline
 function blockBytes(kind: i32): usize {
-  return 2 * halfBytes(kind) + (kind <= Q8 ? 16 : 0);
+  return payloadBytes(kind) + (kind <= Q8 ? 16 : 0);
 }
 
 @inline
@@ -78,20 +82,21 @@ function splat(at: usize): v128 {
 }
 
 /**
- * Four binary16 as binary32. `h` has their bits from bit 31 down; the rest does not matter. The exponent is moved by a
- * product with 2^112, which is exact for subnormals too, but not for infinities and NaNs: loading refuses them.
+ * Four binary16 as binary32. `h` has their bits as signed integers, 13 bits to the left, where binary32 has its mantissa.
+ * The exponent is moved by a product with 2^112, which is exact for subnormals too, but not for infinities and NaNs: loading refuses them.
  *
  * @param bits,power halfBits and halfPower in each lane
  */
 @inline
 function halves(h: v128, bits: v128, power: v128): v128 {
-  return f32x4.mul(v128.and(i32x4.shr_s(h, 3), bits), power);
+  return f32x4.mul(v128.and(h, bits), power);
 }
 
-/** The scales of a half. `packed` are those of the block. */
+/** The scales of 4 rows: of the first half of a group or of the other. `packed` are those of the block. */
 @inline
 function scalesOf(half: i32, packed: v128, bits: v128, power: v128): v128 {
-  return halves(half == 0 ? packed : i32x4.shl(packed, 16), bits, power);
+  const own = half == 0 ? i32x4.extend_low_i16x8_s(packed) : i32x4.extend_high_i16x8_s(packed);
+  return halves(i32x4.shl(own, 13), bits, power);
 }
 
 // ---------------------------------------------------------------- exact activations
@@ -109,20 +114,20 @@ function maskOf(kind: i32): v128 {
 @inline
 function pairOf(kind: i32, at: usize, k: i32, half: i32, word: v128): v128 {
   if (kind == Q4) return k == 0 ? i32x4.shl(word, 8) : k == 1 ? word : i32x4.shr_u(word, 8 * (k - 1));
-  if (kind == Q8) return v128.load_ext<i8>(at + k * 8 + half * 128);
+  if (kind == Q8) return v128.load_ext<i8>(at + k * 16 + half * 8);
   if (kind == F32) return word;
-  return v128.load(at + k * 16 + half * 256);
+  return v128.load(at + k * 32 + half * 16);
 }
 
 @inline
 function wordOf(kind: i32, at: usize, half: i32): v128 {
-  return kind == Q4 ? v128.load(at + half * 64) : i32x4.splat(0);
+  return kind == Q4 ? v128.load(at + half * 16) : i32x4.splat(0);
 }
 
-/** Bytes from column 4c to column 4c+4 of a half. */
+/** Bytes from column 4c to column 4c+4. */
 @inline
 function quadBytes(kind: i32): usize {
-  return kind == Q4 ? 16 : kind == Q8 ? 32 : kind == F32 ? 128 : 64;
+  return kind == Q4 ? 32 : kind == Q8 ? 64 : kind == F32 ? 256 : 128;
 }
 
 /**
@@ -134,8 +139,8 @@ function lowOf(kind: i32, at: usize, k: i32, half: i32, pair: v128, mask: v128, 
   if (kind == Q4) return f32x4.sub(v128.or(v128.and(pair, mask), power), bias);
   if (kind == Q8) return f32x4.convert_i32x4_s(i32x4.shr_s(i32x4.shl(pair, 16), 16));
   if (kind == BF16) return i32x4.shl(pair, 16);
-  if (kind == F16) return halves(i32x4.shl(pair, 16), mask, power);
-  return v128.load(at + k * 32 + half * 512);
+  if (kind == F16) return halves(i32x4.shr_s(i32x4.shl(pair, 16), 3), mask, power);
+  return v128.load(at + k * 64 + half * 16);
 }
 
 /** Column 16+4c+k of 4 rows as binary32; for q4 as {@link lowOf}, with 2^11. */
@@ -144,8 +149,14 @@ function highOf(kind: i32, at: usize, k: i32, half: i32, pair: v128, mask: v128,
   if (kind == Q4) return f32x4.sub(v128.or(v128.and(pair, mask), power), bias);
   if (kind == Q8) return f32x4.convert_i32x4_s(i32x4.shr_s(pair, 16));
   if (kind == BF16) return v128.and(pair, mask);
-  if (kind == F16) return halves(pair, mask, power);
-  return v128.load(at + k * 32 + half * 512 + 16);
+  if (kind == F16) return halves(i32x4.shr_s(pair, 3), mask, power);
+  return v128.load(at + k * 64 + half * 16 + 32);
+}
+
+/** Where columns 2j and 2j+1 of a block begin, as {@link pairOf} takes them. For q4 they are half a word. */
+@inline
+function twoColumns(kind: i32, j: i32): usize {
+  return kind == Q4 ? ((j >> 1) << 5) + ((j & 1) << 1) : j * (quadBytes(kind) >> 1);
 }
 
 /** The sum of one block over one token, added to the row's sum; `scales` only count for q4 and q8. */
@@ -213,9 +224,11 @@ function block1(
     bLow = madd(bLow, lowOf(kind, w, 3, 1, q, mask, power, bias), v);
     bHigh = madd(bHigh, highOf(kind, w, 3, 1, q, mask2, power2, bias2), u);
   }
-  const packed = kind <= Q8 ? v128.load(w + halfBytes(kind)) : mask;
-  v128.store(y, finish(kind, v128.load(y), aLow, aHigh, scalesOf(0, packed, bits, scale)));
-  v128.store(y, finish(kind, v128.load(y, 16), bLow, bHigh, scalesOf(1, packed, bits, scale)), 16);
+  const packed = kind <= Q8 ? v128.load(w) : mask;
+  const a = finish(kind, v128.load(y), aLow, aHigh, scalesOf(0, packed, bits, scale));
+  const b = finish(kind, v128.load(y, 16), bLow, bHigh, scalesOf(1, packed, bits, scale));
+  v128.store(y, a);
+  v128.store(y, b, 16);
 }
 
 /**
@@ -250,127 +263,145 @@ function far(
   }
 }
 
-/** One group times four tokens; exact binary32 activations. Columns 0 to 15 of a block come first, then 16 to 31. */
+/**
+ * Two groups, the second at w2 and y2, times four tokens; exact binary32 activations. Columns 0 to 15 of a block come
+ * first, then 16 to 31.
+ */
 @inline
-function group4(kind: i32, w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+function tile(
+  kind: i32,
+  w: usize,
+  w2: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  y2: usize,
+  yStride: usize,
+): void {
   const mask = maskOf(kind), mask2 = kind == Q4 ? i32x4.splat(highNibble) : mask;
   const power = f32x4.splat(kind == Q4 ? lowPower : halfPower), power2 = kind == Q4 ? f32x4.splat(highPower) : power;
   const bias = f32x4.splat(lowBias), bias2 = f32x4.splat(highBias);
   const bits = i32x4.splat(halfBits), scale = f32x4.splat(halfPower);
-  let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
   const stride2 = xStride << 1, stride3 = stride2 + xStride;
+  let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
+  let c0 = a0, c1 = a0, c2 = a0, c3 = a0, d0 = a0, d1 = a0, d2 = a0, d3 = a0;
   for (let n = 0; n < blocks; n++) {
     let p0 = f32x4.splat(0), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
-    for (const end = x + 64; x < end; x += 16, w += quadBytes(kind)) {
-      const x0 = v128.load(x), x1 = v128.load(x + xStride), x2 = v128.load(x + stride2), x3 = v128.load(x + stride3);
-      const pWord = wordOf(kind, w, 0), qWord = wordOf(kind, w, 1);
-      let u = lowOf(kind, w, 0, 0, pairOf(kind, w, 0, 0, pWord), mask, power, bias);
-      let v = lowOf(kind, w, 0, 1, pairOf(kind, w, 0, 1, qWord), mask, power, bias);
-      let z = lane0(x0);
-      p0 = madd(p0, u, z), q0 = madd(q0, v, z);
-      z = lane0(x1);
-      p1 = madd(p1, u, z), q1 = madd(q1, v, z);
-      z = lane0(x2);
-      p2 = madd(p2, u, z), q2 = madd(q2, v, z);
-      z = lane0(x3);
-      p3 = madd(p3, u, z), q3 = madd(q3, v, z);
-      u = lowOf(kind, w, 1, 0, pairOf(kind, w, 1, 0, pWord), mask, power, bias);
-      v = lowOf(kind, w, 1, 1, pairOf(kind, w, 1, 1, qWord), mask, power, bias);
-      z = lane1(x0);
-      p0 = madd(p0, u, z), q0 = madd(q0, v, z);
-      z = lane1(x1);
-      p1 = madd(p1, u, z), q1 = madd(q1, v, z);
-      z = lane1(x2);
-      p2 = madd(p2, u, z), q2 = madd(q2, v, z);
-      z = lane1(x3);
-      p3 = madd(p3, u, z), q3 = madd(q3, v, z);
-      u = lowOf(kind, w, 2, 0, pairOf(kind, w, 2, 0, pWord), mask, power, bias);
-      v = lowOf(kind, w, 2, 1, pairOf(kind, w, 2, 1, qWord), mask, power, bias);
-      z = lane2(x0);
-      p0 = madd(p0, u, z), q0 = madd(q0, v, z);
-      z = lane2(x1);
-      p1 = madd(p1, u, z), q1 = madd(q1, v, z);
-      z = lane2(x2);
-      p2 = madd(p2, u, z), q2 = madd(q2, v, z);
-      z = lane2(x3);
-      p3 = madd(p3, u, z), q3 = madd(q3, v, z);
-      u = lowOf(kind, w, 3, 0, pairOf(kind, w, 3, 0, pWord), mask, power, bias);
-      v = lowOf(kind, w, 3, 1, pairOf(kind, w, 3, 1, qWord), mask, power, bias);
-      z = lane3(x0);
-      p0 = madd(p0, u, z), q0 = madd(q0, v, z);
-      z = lane3(x1);
-      p1 = madd(p1, u, z), q1 = madd(q1, v, z);
-      z = lane3(x2);
-      p2 = madd(p2, u, z), q2 = madd(q2, v, z);
-      z = lane3(x3);
-      p3 = madd(p3, u, z), q3 = madd(q3, v, z);
+    let r0 = p0, r1 = p0, r2 = p0, r3 = p0, s0 = p0, s1 = p0, s2 = p0, s3 = p0;
+    for (let j = 0; j < 8; j++, x += 8) {
+      const at = w + twoColumns(kind, j), at2 = w2 + twoColumns(kind, j);
+      let t = lowOf(kind, at, 0, 0, pairOf(kind, at, 0, 0, wordOf(kind, at, 0)), mask, power, bias);
+      let u = lowOf(kind, at, 0, 1, pairOf(kind, at, 0, 1, wordOf(kind, at, 1)), mask, power, bias);
+      let v = lowOf(kind, at2, 0, 0, pairOf(kind, at2, 0, 0, wordOf(kind, at2, 0)), mask, power, bias);
+      let z = lowOf(kind, at2, 0, 1, pairOf(kind, at2, 0, 1, wordOf(kind, at2, 1)), mask, power, bias);
+      let o = v128.load32_splat(x);
+      p0 = madd(p0, t, o), q0 = madd(q0, u, o);
+      r0 = madd(r0, v, o), s0 = madd(s0, z, o);
+      o = v128.load32_splat(x + xStride);
+      p1 = madd(p1, t, o), q1 = madd(q1, u, o);
+      r1 = madd(r1, v, o), s1 = madd(s1, z, o);
+      o = v128.load32_splat(x + stride2);
+      p2 = madd(p2, t, o), q2 = madd(q2, u, o);
+      r2 = madd(r2, v, o), s2 = madd(s2, z, o);
+      o = v128.load32_splat(x + stride3);
+      p3 = madd(p3, t, o), q3 = madd(q3, u, o);
+      r3 = madd(r3, v, o), s3 = madd(s3, z, o);
+      t = lowOf(kind, at, 1, 0, pairOf(kind, at, 1, 0, wordOf(kind, at, 0)), mask, power, bias);
+      u = lowOf(kind, at, 1, 1, pairOf(kind, at, 1, 1, wordOf(kind, at, 1)), mask, power, bias);
+      v = lowOf(kind, at2, 1, 0, pairOf(kind, at2, 1, 0, wordOf(kind, at2, 0)), mask, power, bias);
+      z = lowOf(kind, at2, 1, 1, pairOf(kind, at2, 1, 1, wordOf(kind, at2, 1)), mask, power, bias);
+      o = v128.load32_splat(x, 4);
+      p0 = madd(p0, t, o), q0 = madd(q0, u, o);
+      r0 = madd(r0, v, o), s0 = madd(s0, z, o);
+      o = v128.load32_splat(x + xStride, 4);
+      p1 = madd(p1, t, o), q1 = madd(q1, u, o);
+      r1 = madd(r1, v, o), s1 = madd(s1, z, o);
+      o = v128.load32_splat(x + stride2, 4);
+      p2 = madd(p2, t, o), q2 = madd(q2, u, o);
+      r2 = madd(r2, v, o), s2 = madd(s2, z, o);
+      o = v128.load32_splat(x + stride3, 4);
+      p3 = madd(p3, t, o), q3 = madd(q3, u, o);
+      r3 = madd(r3, v, o), s3 = madd(s3, z, o);
     }
-    w -= 4 * quadBytes(kind);
-    let r0 = f32x4.splat(0), r1 = r0, r2 = r0, r3 = r0, s0 = r0, s1 = r0, s2 = r0, s3 = r0;
-    for (const end = x + 64; x < end; x += 16, w += quadBytes(kind)) {
-      const x0 = v128.load(x), x1 = v128.load(x + xStride), x2 = v128.load(x + stride2), x3 = v128.load(x + stride3);
-      const pWord = wordOf(kind, w, 0), qWord = wordOf(kind, w, 1);
-      let u = highOf(kind, w, 0, 0, pairOf(kind, w, 0, 0, pWord), mask2, power2, bias2);
-      let v = highOf(kind, w, 0, 1, pairOf(kind, w, 0, 1, qWord), mask2, power2, bias2);
-      let z = lane0(x0);
-      r0 = madd(r0, u, z), s0 = madd(s0, v, z);
-      z = lane0(x1);
-      r1 = madd(r1, u, z), s1 = madd(s1, v, z);
-      z = lane0(x2);
-      r2 = madd(r2, u, z), s2 = madd(s2, v, z);
-      z = lane0(x3);
-      r3 = madd(r3, u, z), s3 = madd(s3, v, z);
-      u = highOf(kind, w, 1, 0, pairOf(kind, w, 1, 0, pWord), mask2, power2, bias2);
-      v = highOf(kind, w, 1, 1, pairOf(kind, w, 1, 1, qWord), mask2, power2, bias2);
-      z = lane1(x0);
-      r0 = madd(r0, u, z), s0 = madd(s0, v, z);
-      z = lane1(x1);
-      r1 = madd(r1, u, z), s1 = madd(s1, v, z);
-      z = lane1(x2);
-      r2 = madd(r2, u, z), s2 = madd(s2, v, z);
-      z = lane1(x3);
-      r3 = madd(r3, u, z), s3 = madd(s3, v, z);
-      u = highOf(kind, w, 2, 0, pairOf(kind, w, 2, 0, pWord), mask2, power2, bias2);
-      v = highOf(kind, w, 2, 1, pairOf(kind, w, 2, 1, qWord), mask2, power2, bias2);
-      z = lane2(x0);
-      r0 = madd(r0, u, z), s0 = madd(s0, v, z);
-      z = lane2(x1);
-      r1 = madd(r1, u, z), s1 = madd(s1, v, z);
-      z = lane2(x2);
-      r2 = madd(r2, u, z), s2 = madd(s2, v, z);
-      z = lane2(x3);
-      r3 = madd(r3, u, z), s3 = madd(s3, v, z);
-      u = highOf(kind, w, 3, 0, pairOf(kind, w, 3, 0, pWord), mask2, power2, bias2);
-      v = highOf(kind, w, 3, 1, pairOf(kind, w, 3, 1, qWord), mask2, power2, bias2);
-      z = lane3(x0);
-      r0 = madd(r0, u, z), s0 = madd(s0, v, z);
-      z = lane3(x1);
-      r1 = madd(r1, u, z), s1 = madd(s1, v, z);
-      z = lane3(x2);
-      r2 = madd(r2, u, z), s2 = madd(s2, v, z);
-      z = lane3(x3);
-      r3 = madd(r3, u, z), s3 = madd(s3, v, z);
+    x -= 64;
+    let i0 = f32x4.splat(0), i1 = i0, i2 = i0, i3 = i0, j0 = i0, j1 = i0, j2 = i0, j3 = i0;
+    let k0 = i0, k1 = i0, k2 = i0, k3 = i0, l0 = i0, l1 = i0, l2 = i0, l3 = i0;
+    for (let j = 0; j < 8; j++, x += 8) {
+      const at = w + twoColumns(kind, j), at2 = w2 + twoColumns(kind, j);
+      let t = highOf(kind, at, 0, 0, pairOf(kind, at, 0, 0, wordOf(kind, at, 0)), mask2, power2, bias2);
+      let u = highOf(kind, at, 0, 1, pairOf(kind, at, 0, 1, wordOf(kind, at, 1)), mask2, power2, bias2);
+      let v = highOf(kind, at2, 0, 0, pairOf(kind, at2, 0, 0, wordOf(kind, at2, 0)), mask2, power2, bias2);
+      let z = highOf(kind, at2, 0, 1, pairOf(kind, at2, 0, 1, wordOf(kind, at2, 1)), mask2, power2, bias2);
+      let o = v128.load32_splat(x, 64);
+      i0 = madd(i0, t, o), j0 = madd(j0, u, o);
+      k0 = madd(k0, v, o), l0 = madd(l0, z, o);
+      o = v128.load32_splat(x + xStride, 64);
+      i1 = madd(i1, t, o), j1 = madd(j1, u, o);
+      k1 = madd(k1, v, o), l1 = madd(l1, z, o);
+      o = v128.load32_splat(x + stride2, 64);
+      i2 = madd(i2, t, o), j2 = madd(j2, u, o);
+      k2 = madd(k2, v, o), l2 = madd(l2, z, o);
+      o = v128.load32_splat(x + stride3, 64);
+      i3 = madd(i3, t, o), j3 = madd(j3, u, o);
+      k3 = madd(k3, v, o), l3 = madd(l3, z, o);
+      t = highOf(kind, at, 1, 0, pairOf(kind, at, 1, 0, wordOf(kind, at, 0)), mask2, power2, bias2);
+      u = highOf(kind, at, 1, 1, pairOf(kind, at, 1, 1, wordOf(kind, at, 1)), mask2, power2, bias2);
+      v = highOf(kind, at2, 1, 0, pairOf(kind, at2, 1, 0, wordOf(kind, at2, 0)), mask2, power2, bias2);
+      z = highOf(kind, at2, 1, 1, pairOf(kind, at2, 1, 1, wordOf(kind, at2, 1)), mask2, power2, bias2);
+      o = v128.load32_splat(x, 68);
+      i0 = madd(i0, t, o), j0 = madd(j0, u, o);
+      k0 = madd(k0, v, o), l0 = madd(l0, z, o);
+      o = v128.load32_splat(x + xStride, 68);
+      i1 = madd(i1, t, o), j1 = madd(j1, u, o);
+      k1 = madd(k1, v, o), l1 = madd(l1, z, o);
+      o = v128.load32_splat(x + stride2, 68);
+      i2 = madd(i2, t, o), j2 = madd(j2, u, o);
+      k2 = madd(k2, v, o), l2 = madd(l2, z, o);
+      o = v128.load32_splat(x + stride3, 68);
+      i3 = madd(i3, t, o), j3 = madd(j3, u, o);
+      k3 = madd(k3, v, o), l3 = madd(l3, z, o);
     }
-    w += halfBytes(kind);
-    const packed = kind <= Q8 ? v128.load(w) : mask;
-    const c = scalesOf(0, packed, bits, scale), d = scalesOf(1, packed, bits, scale);
-    a0 = finish(kind, a0, p0, r0, c), b0 = finish(kind, b0, q0, s0, d);
-    a1 = finish(kind, a1, p1, r1, c), b1 = finish(kind, b1, q1, s1, d);
-    a2 = finish(kind, a2, p2, r2, c), b2 = finish(kind, b2, q2, s2, d);
-    a3 = finish(kind, a3, p3, r3, c), b3 = finish(kind, b3, q3, s3, d);
-    if (kind <= Q8) w += 16;
+    const packed = kind <= Q8 ? v128.load(w + payloadBytes(kind)) : mask;
+    const packed2 = kind <= Q8 ? v128.load(w2 + payloadBytes(kind)) : mask;
+    let own = scalesOf(0, packed, bits, scale);
+    a0 = finish(kind, a0, p0, i0, own), a1 = finish(kind, a1, p1, i1, own);
+    a2 = finish(kind, a2, p2, i2, own), a3 = finish(kind, a3, p3, i3, own);
+    own = scalesOf(1, packed, bits, scale);
+    b0 = finish(kind, b0, q0, j0, own), b1 = finish(kind, b1, q1, j1, own);
+    b2 = finish(kind, b2, q2, j2, own), b3 = finish(kind, b3, q3, j3, own);
+    own = scalesOf(0, packed2, bits, scale);
+    c0 = finish(kind, c0, r0, k0, own), c1 = finish(kind, c1, r1, k1, own);
+    c2 = finish(kind, c2, r2, k2, own), c3 = finish(kind, c3, r3, k3, own);
+    own = scalesOf(1, packed2, bits, scale);
+    d0 = finish(kind, d0, s0, l0, own), d1 = finish(kind, d1, s1, l1, own);
+    d2 = finish(kind, d2, s2, l2, own), d3 = finish(kind, d3, s3, l3, own);
+    x += 64;
+    w += blockBytes(kind);
+    w2 += blockBytes(kind);
   }
   v128.store(y, a0);
   v128.store(y, b0, 16);
+  v128.store(y2, c0);
+  v128.store(y2, d0, 16);
   y += yStride;
+  y2 += yStride;
   v128.store(y, a1);
   v128.store(y, b1, 16);
+  v128.store(y2, c1);
+  v128.store(y2, d1, 16);
   y += yStride;
+  y2 += yStride;
   v128.store(y, a2);
   v128.store(y, b2, 16);
+  v128.store(y2, c2);
+  v128.store(y2, d2, 16);
   y += yStride;
+  y2 += yStride;
   v128.store(y, a3);
   v128.store(y, b3, 16);
+  v128.store(y2, c3);
+  v128.store(y2, d3, 16);
 }
 
 @inline
@@ -385,14 +416,16 @@ function exact(
   groups: i32,
   tokens: i32,
 ): void {
-  for (let g = 0; g < groups; g++) {
+  const step = blockBytes(kind) * blocks;
+  for (let g = 0; g < groups; g += 2, w += 2 * step, y += 64) {
+    // The last of an odd number of groups is its own neighbour: it is computed twice.
+    const second = g + 1 < groups;
+    const w2 = second ? w + step : w, y2 = second ? y + 32 : y;
     let t = 0;
     for (; t + 4 <= tokens; t += 4) {
-      group4(kind, w, x + t * xStride, xStride, blocks, y + t * yStride, yStride);
+      tile(kind, w, w2, x + t * xStride, xStride, blocks, y + t * yStride, y2 + t * yStride, yStride);
     }
-    for (; t < tokens; t++) far(kind, 1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, 1);
-    w += blockBytes(kind) * blocks;
-    y += 32;
+    for (; t < tokens; t++) far(kind, 1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, second ? 2 : 1);
   }
 }
 
@@ -571,8 +604,8 @@ function q4i8half(
   mask: v128,
   one: v128,
 ): v128 {
-  const p0 = v128.load(w + half * 64), p1 = v128.load(w + half * 64 + 16);
-  const p2 = v128.load(w + half * 64 + 32), p3 = v128.load(w + half * 64 + 48);
+  const p0 = v128.load(w + half * 16), p1 = v128.load(w + half * 16 + 32);
+  const p2 = v128.load(w + half * 16 + 64), p3 = v128.load(w + half * 16 + 96);
   let t = dot8(v0, v128.and(p0, mask));
   t = i16x8.add(t, dot8(v1, v128.and(p1, mask)));
   t = i16x8.add(t, dot8(v2, v128.and(p2, mask)));
@@ -646,127 +679,107 @@ function q4i8far(
   }
 }
 
-/** One group times four tokens. */
+/** Two groups, the second at w2 and y2, times four tokens. */
 @inline
-function q4i8group4(w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+function q4i8tile(
+  w: usize,
+  w2: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  y2: usize,
+  yStride: usize,
+): void {
   const mask = i32x4.splat(nibbles), one = i32x4.splat(ones);
   const bits = i32x4.splat(halfBits), power = f32x4.splat(halfPower);
-  let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
   const stride2 = xStride << 1, stride3 = stride2 + xStride;
   const toSums = <usize> blocks << 2;
-  for (let n = 0, xs = x + (<usize> blocks << 5); n < blocks; n++, w += 144, x += 32, xs += 4) {
-    let x0 = v128.load(x), x1 = v128.load(x + xStride), x2 = v128.load(x + stride2), x3 = v128.load(x + stride3);
-    let u = v128.and(v128.load(w, 0), mask);
-    let v = v128.and(v128.load(w, 64), mask);
-    let z = lane0(x0);
-    let p0 = dot8(z, u), q0 = dot8(z, v);
-    z = lane0(x1);
-    let p1 = dot8(z, u), q1 = dot8(z, v);
-    z = lane0(x2);
-    let p2 = dot8(z, u), q2 = dot8(z, v);
-    z = lane0(x3);
-    let p3 = dot8(z, u), q3 = dot8(z, v);
-    u = v128.and(v128.load(w, 16), mask);
-    v = v128.and(v128.load(w, 80), mask);
-    z = lane1(x0);
-    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
-    z = lane1(x1);
-    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
-    z = lane1(x2);
-    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
-    z = lane1(x3);
-    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
-    u = v128.and(v128.load(w, 32), mask);
-    v = v128.and(v128.load(w, 96), mask);
-    z = lane2(x0);
-    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
-    z = lane2(x1);
-    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
-    z = lane2(x2);
-    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
-    z = lane2(x3);
-    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
-    u = v128.and(v128.load(w, 48), mask);
-    v = v128.and(v128.load(w, 112), mask);
-    z = lane3(x0);
-    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
-    z = lane3(x1);
-    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
-    z = lane3(x2);
-    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
-    z = lane3(x3);
-    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
-    x0 = v128.load(x, 16), x1 = v128.load(x + xStride, 16);
-    x2 = v128.load(x + stride2, 16), x3 = v128.load(x + stride3, 16);
-    u = v128.and(i16x8.shr_u(v128.load(w, 0), 4), mask);
-    v = v128.and(i16x8.shr_u(v128.load(w, 64), 4), mask);
-    z = lane0(x0);
-    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
-    z = lane0(x1);
-    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
-    z = lane0(x2);
-    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
-    z = lane0(x3);
-    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
-    u = v128.and(i16x8.shr_u(v128.load(w, 16), 4), mask);
-    v = v128.and(i16x8.shr_u(v128.load(w, 80), 4), mask);
-    z = lane1(x0);
-    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
-    z = lane1(x1);
-    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
-    z = lane1(x2);
-    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
-    z = lane1(x3);
-    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
-    u = v128.and(i16x8.shr_u(v128.load(w, 32), 4), mask);
-    v = v128.and(i16x8.shr_u(v128.load(w, 96), 4), mask);
-    z = lane2(x0);
-    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
-    z = lane2(x1);
-    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
-    z = lane2(x2);
-    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
-    z = lane2(x3);
-    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
-    u = v128.and(i16x8.shr_u(v128.load(w, 48), 4), mask);
-    v = v128.and(i16x8.shr_u(v128.load(w, 112), 4), mask);
-    z = lane3(x0);
-    p0 = i16x8.add(p0, dot8(z, u)), q0 = i16x8.add(q0, dot8(z, v));
-    z = lane3(x1);
-    p1 = i16x8.add(p1, dot8(z, u)), q1 = i16x8.add(q1, dot8(z, v));
-    z = lane3(x2);
-    p2 = i16x8.add(p2, dot8(z, u)), q2 = i16x8.add(q2, dot8(z, v));
-    z = lane3(x3);
-    p3 = i16x8.add(p3, dot8(z, u)), q3 = i16x8.add(q3, dot8(z, v));
-    const packed = v128.load(w, 128);
-    const c = scalesOf(0, packed, bits, power), d = scalesOf(1, packed, bits, power);
-    let scale = splat(xs), bias = splat(xs + toSums);
-    a0 = scaled(a0, i32x4.sub(i32x4.dot_i16x8_s(p0, one), bias), scale, c);
-    b0 = scaled(b0, i32x4.sub(i32x4.dot_i16x8_s(q0, one), bias), scale, d);
+  let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
+  let c0 = a0, c1 = a0, c2 = a0, c3 = a0, d0 = a0, d1 = a0, d2 = a0, d3 = a0;
+  for (let n = 0, xs = x + (<usize> blocks << 5); n < blocks; n++, w += 16, w2 += 16, x += 16, xs += 4) {
+    let p0 = i16x8.splat(0), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
+    let r0 = p0, r1 = p0, r2 = p0, r3 = p0, s0 = p0, s1 = p0, s2 = p0, s3 = p0;
+    for (const end = x + 16; x < end; x += 4, w += 32, w2 += 32) {
+      const e = v128.load(w), f = v128.load(w, 16), g = v128.load(w2), h = v128.load(w2, 16);
+      let t = v128.and(e, mask), u = v128.and(f, mask), v = v128.and(g, mask), z = v128.and(h, mask);
+      let o = v128.load32_splat(x);
+      p0 = i16x8.add(p0, dot8(o, t)), q0 = i16x8.add(q0, dot8(o, u));
+      r0 = i16x8.add(r0, dot8(o, v)), s0 = i16x8.add(s0, dot8(o, z));
+      o = v128.load32_splat(x + xStride);
+      p1 = i16x8.add(p1, dot8(o, t)), q1 = i16x8.add(q1, dot8(o, u));
+      r1 = i16x8.add(r1, dot8(o, v)), s1 = i16x8.add(s1, dot8(o, z));
+      o = v128.load32_splat(x + stride2);
+      p2 = i16x8.add(p2, dot8(o, t)), q2 = i16x8.add(q2, dot8(o, u));
+      r2 = i16x8.add(r2, dot8(o, v)), s2 = i16x8.add(s2, dot8(o, z));
+      o = v128.load32_splat(x + stride3);
+      p3 = i16x8.add(p3, dot8(o, t)), q3 = i16x8.add(q3, dot8(o, u));
+      r3 = i16x8.add(r3, dot8(o, v)), s3 = i16x8.add(s3, dot8(o, z));
+      t = v128.and(i16x8.shr_u(e, 4), mask), u = v128.and(i16x8.shr_u(f, 4), mask);
+      v = v128.and(i16x8.shr_u(g, 4), mask), z = v128.and(i16x8.shr_u(h, 4), mask);
+      o = v128.load32_splat(x, 16);
+      p0 = i16x8.add(p0, dot8(o, t)), q0 = i16x8.add(q0, dot8(o, u));
+      r0 = i16x8.add(r0, dot8(o, v)), s0 = i16x8.add(s0, dot8(o, z));
+      o = v128.load32_splat(x + xStride, 16);
+      p1 = i16x8.add(p1, dot8(o, t)), q1 = i16x8.add(q1, dot8(o, u));
+      r1 = i16x8.add(r1, dot8(o, v)), s1 = i16x8.add(s1, dot8(o, z));
+      o = v128.load32_splat(x + stride2, 16);
+      p2 = i16x8.add(p2, dot8(o, t)), q2 = i16x8.add(q2, dot8(o, u));
+      r2 = i16x8.add(r2, dot8(o, v)), s2 = i16x8.add(s2, dot8(o, z));
+      o = v128.load32_splat(x + stride3, 16);
+      p3 = i16x8.add(p3, dot8(o, t)), q3 = i16x8.add(q3, dot8(o, u));
+      r3 = i16x8.add(r3, dot8(o, v)), s3 = i16x8.add(s3, dot8(o, z));
+    }
+    const packed = v128.load(w), packed2 = v128.load(w2);
+    const e = scalesOf(0, packed, bits, power), f = scalesOf(1, packed, bits, power);
+    const g = scalesOf(0, packed2, bits, power), h = scalesOf(1, packed2, bits, power);
+    let scale = splat(xs);
+    let bias = splat(xs + toSums);
+    a0 = scaled(a0, i32x4.sub(i32x4.dot_i16x8_s(p0, one), bias), scale, e);
+    b0 = scaled(b0, i32x4.sub(i32x4.dot_i16x8_s(q0, one), bias), scale, f);
+    c0 = scaled(c0, i32x4.sub(i32x4.dot_i16x8_s(r0, one), bias), scale, g);
+    d0 = scaled(d0, i32x4.sub(i32x4.dot_i16x8_s(s0, one), bias), scale, h);
     scale = splat(xs + xStride);
     bias = splat(xs + xStride + toSums);
-    a1 = scaled(a1, i32x4.sub(i32x4.dot_i16x8_s(p1, one), bias), scale, c);
-    b1 = scaled(b1, i32x4.sub(i32x4.dot_i16x8_s(q1, one), bias), scale, d);
+    a1 = scaled(a1, i32x4.sub(i32x4.dot_i16x8_s(p1, one), bias), scale, e);
+    b1 = scaled(b1, i32x4.sub(i32x4.dot_i16x8_s(q1, one), bias), scale, f);
+    c1 = scaled(c1, i32x4.sub(i32x4.dot_i16x8_s(r1, one), bias), scale, g);
+    d1 = scaled(d1, i32x4.sub(i32x4.dot_i16x8_s(s1, one), bias), scale, h);
     scale = splat(xs + stride2);
     bias = splat(xs + stride2 + toSums);
-    a2 = scaled(a2, i32x4.sub(i32x4.dot_i16x8_s(p2, one), bias), scale, c);
-    b2 = scaled(b2, i32x4.sub(i32x4.dot_i16x8_s(q2, one), bias), scale, d);
+    a2 = scaled(a2, i32x4.sub(i32x4.dot_i16x8_s(p2, one), bias), scale, e);
+    b2 = scaled(b2, i32x4.sub(i32x4.dot_i16x8_s(q2, one), bias), scale, f);
+    c2 = scaled(c2, i32x4.sub(i32x4.dot_i16x8_s(r2, one), bias), scale, g);
+    d2 = scaled(d2, i32x4.sub(i32x4.dot_i16x8_s(s2, one), bias), scale, h);
     scale = splat(xs + stride3);
     bias = splat(xs + stride3 + toSums);
-    a3 = scaled(a3, i32x4.sub(i32x4.dot_i16x8_s(p3, one), bias), scale, c);
-    b3 = scaled(b3, i32x4.sub(i32x4.dot_i16x8_s(q3, one), bias), scale, d);
+    a3 = scaled(a3, i32x4.sub(i32x4.dot_i16x8_s(p3, one), bias), scale, e);
+    b3 = scaled(b3, i32x4.sub(i32x4.dot_i16x8_s(q3, one), bias), scale, f);
+    c3 = scaled(c3, i32x4.sub(i32x4.dot_i16x8_s(r3, one), bias), scale, g);
+    d3 = scaled(d3, i32x4.sub(i32x4.dot_i16x8_s(s3, one), bias), scale, h);
   }
   v128.store(y, a0);
   v128.store(y, b0, 16);
+  v128.store(y2, c0);
+  v128.store(y2, d0, 16);
   y += yStride;
+  y2 += yStride;
   v128.store(y, a1);
   v128.store(y, b1, 16);
+  v128.store(y2, c1);
+  v128.store(y2, d1, 16);
   y += yStride;
+  y2 += yStride;
   v128.store(y, a2);
   v128.store(y, b2, 16);
+  v128.store(y2, c2);
+  v128.store(y2, d2, 16);
   y += yStride;
+  y2 += yStride;
   v128.store(y, a3);
   v128.store(y, b3, 16);
+  v128.store(y2, c3);
+  v128.store(y2, d3, 16);
 }
 
 /** y = W x with four-bit weights and blocks of int8 activations. */
@@ -780,14 +793,15 @@ export function i8_q4(
   groups: i32,
   tokens: i32,
 ): void {
-  for (let g = 0; g < groups; g++) {
+  const step = <usize> 144 * blocks;
+  for (let g = 0; g < groups; g += 2, w += 2 * step, y += 64) {
+    const second = g + 1 < groups;
+    const w2 = second ? w + step : w, y2 = second ? y + 32 : y;
     let t = 0;
     for (; t + 4 <= tokens; t += 4) {
-      q4i8group4(w, x + t * xStride, xStride, blocks, y + t * yStride, yStride);
+      q4i8tile(w, w2, x + t * xStride, xStride, blocks, y + t * yStride, y2 + t * yStride, yStride);
     }
-    for (; t < tokens; t++) q4i8far(1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, 1);
-    w += 144 * blocks;
-    y += 32;
+    for (; t < tokens; t++) q4i8far(1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, second ? 2 : 1);
   }
 }
 
@@ -818,7 +832,7 @@ function q4i16half(half: i32, w: usize, x: usize, blocks: i32, y: usize): void {
   for (let n = 0; n < blocks; n++) {
     let t = i32x4.splat(0), u = i32x4.splat(0);
     for (let c: usize = 0; c < 4; c++) {
-      const p = v128.load(w + (c << 4) + half * 64);
+      const p = v128.load(w + (c << 5) + half * 16);
       const low = v128.and(p, mask), high = v128.and(i16x8.shr_u(p, 4), mask);
       const v = v128.load64_splat(x + (c << 3)), v2 = v128.load64_splat(x + (c << 3), 32);
       t = dot4(dot4(t, i16x8.extend_low_i8x16_u(low), v), i16x8.extend_low_i8x16_u(high), v2);
@@ -887,20 +901,22 @@ function high8(p: v128): v128 {
 @inline
 function q8i16block(w: usize, x: usize, scale: v128, y: usize, bits: v128, power: v128): void {
   let t = i32x4.splat(0), u = i32x4.splat(0);
-  for (const end = x + 64; x < end; x += 16, w += 32) {
-    const v = v128.load(x), p = v128.load(w), p2 = v128.load(w, 16), q = v128.load(w, 128), q2 = v128.load(w, 144);
+  for (const end = x + 64; x < end; x += 16, w += 64) {
+    const v = v128.load(x), c = v128.load(w), d = v128.load(w, 16), e = v128.load(w, 32), f = v128.load(w, 48);
     let z = lane0(v);
-    t = pair(t, low8(p), z), u = pair(u, low8(q), z);
+    t = pair(t, low8(c), z), u = pair(u, high8(c), z);
     z = lane1(v);
-    t = pair(t, high8(p), z), u = pair(u, high8(q), z);
+    t = pair(t, low8(d), z), u = pair(u, high8(d), z);
     z = lane2(v);
-    t = pair(t, low8(p2), z), u = pair(u, low8(q2), z);
+    t = pair(t, low8(e), z), u = pair(u, high8(e), z);
     z = lane3(v);
-    t = pair(t, high8(p2), z), u = pair(u, high8(q2), z);
+    t = pair(t, low8(f), z), u = pair(u, high8(f), z);
   }
-  const packed = v128.load(w, 128);
-  v128.store(y, scaled(v128.load(y), t, scale, scalesOf(0, packed, bits, power)));
-  v128.store(y, scaled(v128.load(y, 16), u, scale, scalesOf(1, packed, bits, power)), 16);
+  const packed = v128.load(w);
+  const a = scaled(v128.load(y), t, scale, scalesOf(0, packed, bits, power));
+  const b = scaled(v128.load(y, 16), u, scale, scalesOf(1, packed, bits, power));
+  v128.store(y, a);
+  v128.store(y, b, 16);
 }
 
 /** `groups` groups of each of `streams` streams times one token. See {@link f32_q4_far}. */
@@ -930,81 +946,85 @@ function q8i16far(
   }
 }
 
-/** One group times four tokens. */
+/** Two groups, the second at w2 and y2, times four tokens. */
 @inline
-function q8i16group4(w: usize, x: usize, xStride: usize, blocks: i32, y: usize, yStride: usize): void {
+function q8i16tile(
+  w: usize,
+  w2: usize,
+  x: usize,
+  xStride: usize,
+  blocks: i32,
+  y: usize,
+  y2: usize,
+  yStride: usize,
+): void {
   const bits = i32x4.splat(halfBits), power = f32x4.splat(halfPower);
-  let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
   const stride2 = xStride << 1, stride3 = stride2 + xStride;
-  for (let n = 0, xs = x + (<usize> blocks << 6); n < blocks; n++, xs += 4) {
+  let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
+  let c0 = a0, c1 = a0, c2 = a0, c3 = a0, d0 = a0, d1 = a0, d2 = a0, d3 = a0;
+  for (let n = 0, xs = x + (<usize> blocks << 6); n < blocks; n++, w += 16, w2 += 16, xs += 4) {
     let p0 = i32x4.splat(0), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
-    for (const end = x + 64; x < end; x += 16, w += 32) {
-      const x0 = v128.load(x), x1 = v128.load(x + xStride), x2 = v128.load(x + stride2), x3 = v128.load(x + stride3);
-      const c = v128.load(w), d = v128.load(w, 128), e = v128.load(w, 16), f = v128.load(w, 144);
-      let u = low8(c);
-      let v = low8(d);
-      let z = lane0(x0);
-      p0 = pair(p0, u, z), q0 = pair(q0, v, z);
-      z = lane0(x1);
-      p1 = pair(p1, u, z), q1 = pair(q1, v, z);
-      z = lane0(x2);
-      p2 = pair(p2, u, z), q2 = pair(q2, v, z);
-      z = lane0(x3);
-      p3 = pair(p3, u, z), q3 = pair(q3, v, z);
-      u = high8(c);
-      v = high8(d);
-      z = lane1(x0);
-      p0 = pair(p0, u, z), q0 = pair(q0, v, z);
-      z = lane1(x1);
-      p1 = pair(p1, u, z), q1 = pair(q1, v, z);
-      z = lane1(x2);
-      p2 = pair(p2, u, z), q2 = pair(q2, v, z);
-      z = lane1(x3);
-      p3 = pair(p3, u, z), q3 = pair(q3, v, z);
-      u = low8(e);
-      v = low8(f);
-      z = lane2(x0);
-      p0 = pair(p0, u, z), q0 = pair(q0, v, z);
-      z = lane2(x1);
-      p1 = pair(p1, u, z), q1 = pair(q1, v, z);
-      z = lane2(x2);
-      p2 = pair(p2, u, z), q2 = pair(q2, v, z);
-      z = lane2(x3);
-      p3 = pair(p3, u, z), q3 = pair(q3, v, z);
-      u = high8(e);
-      v = high8(f);
-      z = lane3(x0);
-      p0 = pair(p0, u, z), q0 = pair(q0, v, z);
-      z = lane3(x1);
-      p1 = pair(p1, u, z), q1 = pair(q1, v, z);
-      z = lane3(x2);
-      p2 = pair(p2, u, z), q2 = pair(q2, v, z);
-      z = lane3(x3);
-      p3 = pair(p3, u, z), q3 = pair(q3, v, z);
+    let r0 = p0, r1 = p0, r2 = p0, r3 = p0, s0 = p0, s1 = p0, s2 = p0, s3 = p0;
+    for (const end = x + 64; x < end; x += 8, w += 32, w2 += 32) {
+      let e = v128.load(w), f = v128.load(w2);
+      let t = low8(e), u = high8(e), v = low8(f), z = high8(f);
+      let o = v128.load32_splat(x);
+      p0 = pair(p0, t, o), q0 = pair(q0, u, o), r0 = pair(r0, v, o), s0 = pair(s0, z, o);
+      o = v128.load32_splat(x + xStride);
+      p1 = pair(p1, t, o), q1 = pair(q1, u, o), r1 = pair(r1, v, o), s1 = pair(s1, z, o);
+      o = v128.load32_splat(x + stride2);
+      p2 = pair(p2, t, o), q2 = pair(q2, u, o), r2 = pair(r2, v, o), s2 = pair(s2, z, o);
+      o = v128.load32_splat(x + stride3);
+      p3 = pair(p3, t, o), q3 = pair(q3, u, o), r3 = pair(r3, v, o), s3 = pair(s3, z, o);
+      e = v128.load(w, 16), f = v128.load(w2, 16);
+      t = low8(e), u = high8(e), v = low8(f), z = high8(f);
+      o = v128.load32_splat(x, 4);
+      p0 = pair(p0, t, o), q0 = pair(q0, u, o), r0 = pair(r0, v, o), s0 = pair(s0, z, o);
+      o = v128.load32_splat(x + xStride, 4);
+      p1 = pair(p1, t, o), q1 = pair(q1, u, o), r1 = pair(r1, v, o), s1 = pair(s1, z, o);
+      o = v128.load32_splat(x + stride2, 4);
+      p2 = pair(p2, t, o), q2 = pair(q2, u, o), r2 = pair(r2, v, o), s2 = pair(s2, z, o);
+      o = v128.load32_splat(x + stride3, 4);
+      p3 = pair(p3, t, o), q3 = pair(q3, u, o), r3 = pair(r3, v, o), s3 = pair(s3, z, o);
     }
-    const packed = v128.load(w, 128);
-    const c = scalesOf(0, packed, bits, power), d = scalesOf(1, packed, bits, power);
+    const packed = v128.load(w), packed2 = v128.load(w2);
+    const e = scalesOf(0, packed, bits, power), f = scalesOf(1, packed, bits, power);
+    const g = scalesOf(0, packed2, bits, power), h = scalesOf(1, packed2, bits, power);
     let scale = splat(xs);
-    a0 = scaled(a0, p0, scale, c), b0 = scaled(b0, q0, scale, d);
+    a0 = scaled(a0, p0, scale, e), b0 = scaled(b0, q0, scale, f);
+    c0 = scaled(c0, r0, scale, g), d0 = scaled(d0, s0, scale, h);
     scale = splat(xs + xStride);
-    a1 = scaled(a1, p1, scale, c), b1 = scaled(b1, q1, scale, d);
+    a1 = scaled(a1, p1, scale, e), b1 = scaled(b1, q1, scale, f);
+    c1 = scaled(c1, r1, scale, g), d1 = scaled(d1, s1, scale, h);
     scale = splat(xs + stride2);
-    a2 = scaled(a2, p2, scale, c), b2 = scaled(b2, q2, scale, d);
+    a2 = scaled(a2, p2, scale, e), b2 = scaled(b2, q2, scale, f);
+    c2 = scaled(c2, r2, scale, g), d2 = scaled(d2, s2, scale, h);
     scale = splat(xs + stride3);
-    a3 = scaled(a3, p3, scale, c), b3 = scaled(b3, q3, scale, d);
-    w += 144;
+    a3 = scaled(a3, p3, scale, e), b3 = scaled(b3, q3, scale, f);
+    c3 = scaled(c3, r3, scale, g), d3 = scaled(d3, s3, scale, h);
   }
   v128.store(y, a0);
   v128.store(y, b0, 16);
+  v128.store(y2, c0);
+  v128.store(y2, d0, 16);
   y += yStride;
+  y2 += yStride;
   v128.store(y, a1);
   v128.store(y, b1, 16);
+  v128.store(y2, c1);
+  v128.store(y2, d1, 16);
   y += yStride;
+  y2 += yStride;
   v128.store(y, a2);
   v128.store(y, b2, 16);
+  v128.store(y2, c2);
+  v128.store(y2, d2, 16);
   y += yStride;
+  y2 += yStride;
   v128.store(y, a3);
   v128.store(y, b3, 16);
+  v128.store(y2, c3);
+  v128.store(y2, d3, 16);
 }
 
 /** y = W x with eight-bit weights and blocks of int16 activations (in pairs of columns j and 16+j). */
@@ -1018,14 +1038,15 @@ export function i16_q8(
   groups: i32,
   tokens: i32,
 ): void {
-  for (let g = 0; g < groups; g++) {
+  const step = <usize> 272 * blocks;
+  for (let g = 0; g < groups; g += 2, w += 2 * step, y += 64) {
+    const second = g + 1 < groups;
+    const w2 = second ? w + step : w, y2 = second ? y + 32 : y;
     let t = 0;
     for (; t + 4 <= tokens; t += 4) {
-      q8i16group4(w, x + t * xStride, xStride, blocks, y + t * yStride, yStride);
+      q8i16tile(w, w2, x + t * xStride, xStride, blocks, y + t * yStride, y2 + t * yStride, yStride);
     }
-    for (; t < tokens; t++) q8i16far(1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, 1);
-    w += 272 * blocks;
-    y += 32;
+    for (; t < tokens; t++) q8i16far(1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, second ? 2 : 1);
   }
 }
 
@@ -1107,14 +1128,10 @@ export function quantize_i16(x: usize, blocks: i32, out: usize, top: f32, paired
 
 // ---------------------------------------------------------------- packing
 
-/** The scales of 8 rows, the first at `src`, as {@link scalesOf} takes them. */
+/** The scales of 8 rows, the first at `src`, side by side. */
 @inline
 function packScales(src: usize, rowBytes: usize, out: usize): void {
-  const second = src + (rowBytes << 2);
-  for (let r: usize = 0; r < 4; r++) {
-    store<u16>(out + (r << 2), load<u16>(second + r * rowBytes));
-    store<u16>(out + (r << 2), load<u16>(src + r * rowBytes), 2);
-  }
+  for (const end = out + 16; out < end; out += 2, src += rowBytes) store<u16>(out, load<u16>(src));
 }
 
 /** Stores word k of a, b, c, d as the lanes of vector k, `step` bytes apart. */
@@ -1145,35 +1162,34 @@ function nibbles16(payload: usize): v128 {
  */
 export function pack_q4(src: usize, rowBytes: usize, blocks: i32, groups: i32, w: usize): void {
   for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
-    for (let n = 0; n < blocks; n++, w += 16) {
+    for (let n = 0; n < blocks; n++, w += 144) {
       const first = src + n * 18;
-      for (let h = 0; h < 2; h++, w += 64) {
-        const at = first + (<usize> h << 2) * rowBytes + 2;
-        transpose(
-          nibbles16(at),
-          nibbles16(at + rowBytes),
-          nibbles16(at + 2 * rowBytes),
-          nibbles16(at + 3 * rowBytes),
-          w,
-          16,
-        );
+      for (let h: usize = 0; h < 2; h++) {
+        const a = first + (h << 2) * rowBytes + 2, b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
+        transpose(nibbles16(a), nibbles16(b), nibbles16(c), nibbles16(d), w + (h << 4), 32);
       }
-      packScales(first, rowBytes, w);
+      packScales(first, rowBytes, w + 128);
     }
   }
 }
 
-/** Stores the pairs 16-bit a[k], b[k], c[k], d[k] side by side, for k in 0..7: 8 bytes each. */
+/** Stores the 16-bit a[k], b[k], c[k], d[k] side by side, for k in 0..7: 8 bytes each, 16 bytes apart. */
 @inline
 function transpose16(a: v128, b: v128, c: v128, d: v128, out: usize): void {
   const ab0 = v128.shuffle<i16>(a, b, 0, 8, 1, 9, 2, 10, 3, 11),
     ab1 = v128.shuffle<i16>(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
   const cd0 = v128.shuffle<i16>(c, d, 0, 8, 1, 9, 2, 10, 3, 11),
     cd1 = v128.shuffle<i16>(c, d, 4, 12, 5, 13, 6, 14, 7, 15);
-  v128.store(out, v128.shuffle<i32>(ab0, cd0, 0, 4, 1, 5));
-  v128.store(out, v128.shuffle<i32>(ab0, cd0, 2, 6, 3, 7), 16);
-  v128.store(out, v128.shuffle<i32>(ab1, cd1, 0, 4, 1, 5), 32);
-  v128.store(out, v128.shuffle<i32>(ab1, cd1, 2, 6, 3, 7), 48);
+  const k0 = v128.shuffle<i32>(ab0, cd0, 0, 4, 1, 5), k2 = v128.shuffle<i32>(ab0, cd0, 2, 6, 3, 7);
+  const k4 = v128.shuffle<i32>(ab1, cd1, 0, 4, 1, 5), k6 = v128.shuffle<i32>(ab1, cd1, 2, 6, 3, 7);
+  v128.store64_lane(out, k0, 0);
+  v128.store64_lane(out, k0, 1, 16);
+  v128.store64_lane(out, k2, 0, 32);
+  v128.store64_lane(out, k2, 1, 48);
+  v128.store64_lane(out, k4, 0, 64);
+  v128.store64_lane(out, k4, 1, 80);
+  v128.store64_lane(out, k6, 0, 96);
+  v128.store64_lane(out, k6, 1, 112);
 }
 
 /** Eight pairs of bytes (j, 16+j) of a q8 row, j from 8 * part. */
@@ -1188,14 +1204,15 @@ function pairs(payload: usize, part: i32): v128 {
 /** Packs groups of 8 rows of q8 blocks. */
 export function pack_q8(src: usize, rowBytes: usize, blocks: i32, groups: i32, w: usize): void {
   for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
-    for (let n = 0; n < blocks; n++, w += 16) {
+    for (let n = 0; n < blocks; n++, w += 272) {
       const first = src + n * 34;
-      for (let h = 0; h < 2; h++, w += 128) {
-        const a = first + (<usize> h << 2) * rowBytes + 2, b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
-        transpose16(pairs(a, 0), pairs(b, 0), pairs(c, 0), pairs(d, 0), w);
-        transpose16(pairs(a, 1), pairs(b, 1), pairs(c, 1), pairs(d, 1), w + 64);
+      for (let h: usize = 0; h < 2; h++) {
+        const a = first + (h << 2) * rowBytes + 2, b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
+        const out = w + (h << 3);
+        transpose16(pairs(a, 0), pairs(b, 0), pairs(c, 0), pairs(d, 0), out);
+        transpose16(pairs(a, 1), pairs(b, 1), pairs(c, 1), pairs(d, 1), out + 128);
       }
-      packScales(first, rowBytes, w);
+      packScales(first, rowBytes, w + 256);
     }
   }
 }
@@ -1210,11 +1227,11 @@ function pairs16(row: usize, part: i32): v128 {
 /** Packs groups of 8 rows of 16-bit floats; the rows have 32 * blocks columns. */
 export function pack_16(src: usize, rowBytes: usize, blocks: i32, groups: i32, w: usize): void {
   for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
-    for (let n = 0; n < blocks; n++) {
-      for (let h = 0; h < 2; h++) {
-        const a = src + (<usize> h << 2) * rowBytes + (n << 6), b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
-        for (let part = 0; part < 4; part++, w += 64) {
-          transpose(pairs16(a, part), pairs16(b, part), pairs16(c, part), pairs16(d, part), w, 16);
+    for (let n = 0; n < blocks; n++, w += 512) {
+      for (let h: usize = 0; h < 2; h++) {
+        const a = src + (h << 2) * rowBytes + (n << 6), b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
+        for (let part = 0, out = w + (h << 4); part < 4; part++, out += 128) {
+          transpose(pairs16(a, part), pairs16(b, part), pairs16(c, part), pairs16(d, part), out, 32);
         }
       }
     }
@@ -1224,13 +1241,13 @@ export function pack_16(src: usize, rowBytes: usize, blocks: i32, groups: i32, w
 /** Packs groups of 8 rows of binary32. */
 export function pack_f32(src: usize, rowBytes: usize, blocks: i32, groups: i32, w: usize): void {
   for (let g = 0; g < groups; g++, src += 8 * rowBytes) {
-    for (let n = 0; n < blocks; n++) {
-      for (let h = 0; h < 2; h++, w += 512) {
-        const a = src + (<usize> h << 2) * rowBytes + (n << 7), b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
+    for (let n = 0; n < blocks; n++, w += 1024) {
+      for (let h: usize = 0; h < 2; h++) {
+        const a = src + (h << 2) * rowBytes + (n << 7), b = a + rowBytes, c = b + rowBytes, d = c + rowBytes;
         for (let j: usize = 0; j < 16; j += 4) {
-          const low = j << 2, high = low + 64, out = w + (j << 5);
-          transpose(v128.load(a + low), v128.load(b + low), v128.load(c + low), v128.load(d + low), out, 32);
-          transpose(v128.load(a + high), v128.load(b + high), v128.load(c + high), v128.load(d + high), out + 16, 32);
+          const low = j << 2, high = low + 64, out = w + (j << 6) + (h << 4);
+          transpose(v128.load(a + low), v128.load(b + low), v128.load(c + low), v128.load(d + low), out, 64);
+          transpose(v128.load(a + high), v128.load(b + high), v128.load(c + high), v128.load(d + high), out + 32, 64);
         }
       }
     }
@@ -1240,14 +1257,14 @@ export function pack_f32(src: usize, rowBytes: usize, blocks: i32, groups: i32, 
 /** Level n of a packed q4 payload, the row's first byte of word 0 at `at`. */
 @inline
 function levelOf(at: usize, n: i32): i32 {
-  const byte = <i32> load<u8>(at + (<usize> ((n & 15) >> 2) << 4) + (n & 3));
+  const byte = <i32> load<u8>(at + (<usize> ((n & 15) >> 2) << 5) + (n & 3));
   return (n < 16 ? byte & 15 : byte >> 4) - 8;
 }
 
 /** A finite binary16 as binary32. */
 @inline
 function half(bits: u32): f32 {
-  return f32x4.extract_lane(halves(i32x4.splat(bits << 16), i32x4.splat(halfBits), f32x4.splat(halfPower)), 0);
+  return f32x4.extract_lane(halves(i32x4.splat((<i32> <i16> bits) << 13), i32x4.splat(halfBits), f32x4.splat(halfPower)), 0);
 }
 
 /**
@@ -1256,21 +1273,17 @@ function half(bits: u32): f32 {
  * @param kind 0 q4, 1 q8, 2 bf16, 3 f16, 4 f32
  */
 export function unpack_row(kind: i32, w: usize, row: i32, blocks: i32, out: usize): void {
-  const size = halfBytes(kind);
-  const lane = <usize> (row & 3);
-  const scales = 2 * size + (lane << 2) + (row < 4 ? 2 : 0);
-  const own = (row >> 2) * size;
+  const lane = <usize> row;
   for (let b = 0; b < blocks; b++, w += blockBytes(kind)) {
-    const at = w + own;
-    const scale = kind <= Q8 ? half(load<u16>(w + scales)) : 1;
+    const scale = kind <= Q8 ? half(load<u16>(w + payloadBytes(kind) + (lane << 1))) : 1;
     for (let n = 0; n < 32; n++, out += 4) {
       const j = <usize> (n & 15), second = <usize> (n >> 4);
       let value: f32;
-      if (kind == Q4) value = <f32> levelOf(at + (lane << 2), n) * scale;
-      else if (kind == Q8) value = <f32> load<i8>(at + (j << 3) + (lane << 1) + second) * scale;
-      else if (kind == F32) value = load<f32>(at + (j << 5) + (second << 4) + (lane << 2));
+      if (kind == Q4) value = <f32> levelOf(w + (lane << 2), n) * scale;
+      else if (kind == Q8) value = <f32> load<i8>(w + (j << 4) + (lane << 1) + second) * scale;
+      else if (kind == F32) value = load<f32>(w + (j << 6) + (second << 5) + (lane << 2));
       else {
-        const bits = <u32> load<u16>(at + (j << 4) + (lane << 2) + (second << 1));
+        const bits = <u32> load<u16>(w + (j << 5) + (lane << 2) + (second << 1));
         value = kind == BF16 ? reinterpret<f32>(bits << 16) : half(bits);
       }
       store<f32>(out, value);
