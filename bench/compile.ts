@@ -5,7 +5,9 @@
  * @module
  */
 
+import { parseArgs } from "@std/cli/parse-args";
 import { revision } from "../lib/cli/revision.ts";
+import { engineFlags } from "../lib/kernels/flags.ts";
 import config from "../deno.json" with { type: "json" };
 
 /** What the program may do. No network, no subprocess, no other variable of the environment. */
@@ -21,6 +23,10 @@ const REVISION = "rabbit/revision";
 const BUILD_ONLY = ["assemblyscript/asc", "@std/assert", "axe-core", "parse5", "puppeteer-core"];
 
 const root = new URL("..", import.meta.url).pathname;
+const { target } = parseArgs(Deno.args, { string: ["target"] });
+const machine = target === undefined
+  ? Deno.build
+  : { os: target.includes("-linux-") ? "linux" : "", arch: target.slice(0, target.indexOf("-")) };
 // In the repository, so that no other path of this machine gets into the executable.
 const temporary = `${root}.compile`;
 Deno.mkdirSync(temporary, { recursive: true });
@@ -43,6 +49,7 @@ try {
       "--config",
       `${temporary}/deno.json`,
       ...PERMISSIONS,
+      `--v8-flags=${engineFlags(machine).join(",")}`,
       ...workers,
       ...output,
       ...Deno.args,

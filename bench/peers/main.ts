@@ -15,6 +15,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
+import { engineFlags } from "../../lib/kernels/flags.ts";
 
 const { _: [mode, work, model], rounds, out, gguf, only } = parseArgs(Deno.args, {
   string: ["rounds", "out", "gguf", "only", "_"],
@@ -27,7 +28,8 @@ const rabbit = binary ? [binary] : [Deno.execPath(), "run", "--allow-all", main]
 /** Runs a command to its end. */
 function run([program, ...args]: string[]): { seconds: number; output: string } {
   const start = performance.now();
-  const { code, stdout, stderr } = new Deno.Command(program, { args }).outputSync();
+  const { code, stdout, stderr } = new Deno.Command(program, { args, env: { DENO_V8_FLAGS: engineFlags().join(",") } })
+    .outputSync();
   const seconds = (performance.now() - start) / 1000;
   const output = new TextDecoder().decode(stdout);
   if (code !== 0) throw new Error(`${program} ${args.join(" ")}: exit ${code}\n${new TextDecoder().decode(stderr)}`);

@@ -1,0 +1,61 @@
+/**
+ * The engine's flags: what they are for each machine, and that V8 does with them what they are there for.
+ *
+ * @module
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import { engineFlags } from "../lib/kernels/flags.ts";
+import { ROOT, text } from "./program.ts";
+
+const REVECTORIZE = "--experimental-wasm-revectorize";
+
+Deno.test("only Linux on x86-64 is asked for 256-bit operations", () => {
+  assert(engineFlags({ os: "linux", arch: "x86_64" }).includes(REVECTORIZE));
+  for (const machine of [{ os: "linux", arch: "aarch64" }, { os: "darwin", arch: "x86_64" }]) {
+    assert(!engineFlags(machine).includes(REVECTORIZE));
+  }
+});
+
+/** Compiles the kernels, all at once and on one thread, and prints the index of each export. V8 prints the rest. */
+const SCRIPT = `
+const { allocate, instantiate } = await import("${ROOT}lib/kernels/wasm.ts");
+const kernels = instantiate(allocate(1));
+for (const [name, kernel] of Object.entries(kernels)) {
+  if (typeof kernel === "function") console.log("export " + name + " " + kernel.name);
+}`;
+
+const AVX2 = Deno.build.os === "linux" && Deno.build.arch === "x86_64" &&
+  /^flags.* avx2( |$)/m.test(Deno.readTextFileSync("/proc/cpuinfo"));
+
+Deno.test({
+  name: "V8 makes 256-bit operations of the products (needs a processor with AVX2)",
+  ignore: !AVX2,
+  fn: async () => {
+    const flags = [
+      ...engineFlags(),
+      "--trace-wasm-revectorize",
+      "--no-liftoff",
+      "--no-wasm-lazy-compilation",
+      "--single-threaded",
+    ];
+    const { code, out, err } = text(
+      await new Deno.Command(Deno.execPath(), {
+        args: ["eval", SCRIPT],
+        env: { DENO_V8_FLAGS: flags.join(",") },
+        stdin: "null",
+      }).output(),
+    );
+    assertEquals([code, err], [0, ""]);
+    const decided = new Set(
+      out.split("Begin revec function wasm-function#").slice(1)
+        .filter((trace) => /: Decided to vectorize, [1-9]/.test(trace)).map((trace) => trace.match(/^\d+/)![0]),
+    );
+    const names = Object.fromEntries(
+      [...out.matchAll(/^export (\w+) (\d+)$/gm)].map(([, name, index]) => [name, index]),
+    );
+    const products = Object.keys(names).filter((name) => /^(f32|i8|i16)_/.test(name) && !name.startsWith("i16_q4"));
+    assert(products.length >= 14, `${products}`);
+    assertEquals(products.filter((name) => !decided.has(names[name])), []);
+  },
+});
