@@ -176,10 +176,15 @@ function step(size: i32): i32 {
   return size == 4 ? 4 : 8;
 }
 
-/** So many values of the cache. */
+/**
+ * So many values of the cache, the first or second vector of a pair. Loads that extend are paired only where each has an
+ * offset, so one of 16 bytes serves both.
+ */
 @inline
-function some(size: i32, at: usize): v128 {
-  return size == 1 ? v128.load_ext<i8>(at) : v128.load(at);
+function some(size: i32, at: usize, second: i32): v128 {
+  if (size != 1) return v128.load(at + second * 16);
+  const both = v128.load(at);
+  return second ? i16x8.extend_high_i8x16_s(both) : i16x8.extend_low_i8x16_s(both);
 }
 
 @inline
@@ -187,7 +192,7 @@ function product(size: i32, sum: v128, x: v128, y: v128): v128 {
   return size == 4 ? f32x4.add(sum, f32x4.mul(x, y)) : i32x4.add(sum, i32x4.dot_i16x8_s(x, y));
 }
 
-/** The sum of the lanes of each of four vectors, in binary32: (0 + 2) + (1 + 3). */
+/** The sum of the lanes of each of four vectors: (0 + 2) + (1 + 3). */
 @inline
 function transposedSum(size: i32, a: v128, b: v128, c: v128, d: v128): v128 {
   const ab0 = v128.shuffle<i32>(a, b, 0, 4, 1, 5), ab1 = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
@@ -195,7 +200,13 @@ function transposedSum(size: i32, a: v128, b: v128, c: v128, d: v128): v128 {
   const e0 = v128.shuffle<i64>(ab0, cd0, 0, 2), e1 = v128.shuffle<i64>(ab1, cd1, 0, 2);
   const o0 = v128.shuffle<i64>(ab0, cd0, 1, 3), o1 = v128.shuffle<i64>(ab1, cd1, 1, 3);
   if (size == 4) return f32x4.add(f32x4.add(e0, e1), f32x4.add(o0, o1));
-  return f32x4.convert_i32x4_s(i32x4.add(i32x4.add(e0, e1), i32x4.add(o0, o1)));
+  return i32x4.add(i32x4.add(e0, e1), i32x4.add(o0, o1));
+}
+
+/** The sums of four positions from those of both vectors, in binary32. */
+@inline
+function bothSums(a: v128, b: v128, c: v128, d: v128, e: v128, f: v128, g: v128, h: v128): v128 {
+  return f32x4.convert_i32x4_s(i32x4.add(transposedSum(2, a, b, c, d), transposedSum(2, e, f, g, h)));
 }
 
 /** Scales the scores of four positions and stores them, those from `count` on as -Infinity. @returns them */
@@ -222,16 +233,21 @@ function weigh(size: i32, scores: usize, topLanes: v128, count: i32, vScales: us
   const c3 = f32x4.splat(exp3), c2 = f32x4.splat(exp2), c1 = f32x4.splat(exp1), c0 = f32x4.splat(exp0);
   const one = f32x4.splat(expOne), bias = i32x4.splat(expBias);
   let sum = f32x4.splat(0), largestWeights = f32x4.splat(0);
-  const whole = (count + CHUNK - 1) & -CHUNK;
-  for (let p = 0; p < whole; p += 4) {
-    const at = scores + (<usize> p << 2);
-    let e = f32x4.splat(0);
-    if (p < count) e = exponential(f32x4.sub(v128.load(at), top), least, most, turns, high, low, c5, c4, c3, c2, c1, c0, one, bias);
-    sum = f32x4.add(sum, e);
-    const weight = size == 4 ? e : f32x4.mul(e, v128.load(vScales + (<usize> p << 2)));
-    if (size != 4) largestWeights = f32x4.pmax(largestWeights, weight);
+  const end = scores + (<usize> ((count + 7) & -8) << 2);
+  if (((count - 1) & 7) < 4) v128.store(end - 16, f32x4.splat(-Infinity));
+  for (let at = scores, scale = vScales; at < end; at += 32, scale += 32) {
+    const x = f32x4.sub(v128.load(at), top), y = f32x4.sub(v128.load(at, 16), top);
+    const e = exponential(x, least, most, turns, high, low, c5, c4, c3, c2, c1, c0, one, bias);
+    const f = exponential(y, least, most, turns, high, low, c5, c4, c3, c2, c1, c0, one, bias);
+    sum = f32x4.add(f32x4.add(sum, e), f);
+    const weight = size == 4 ? e : f32x4.mul(e, v128.load(scale));
+    const weight2 = size == 4 ? f : f32x4.mul(f, v128.load(scale, 16));
+    if (size != 4) largestWeights = f32x4.pmax(f32x4.pmax(largestWeights, weight), weight2);
     v128.store(at, weight);
+    v128.store(at, weight2, 16);
   }
+  const whole = (count + CHUNK - 1) & -CHUNK;
+  for (let at = end, stop = scores + (<usize> whole << 2); at < stop; at += 16) v128.store(at, f32x4.splat(0));
   const inverse = <f32> 1 / across(sum);
   if (size == 4) return inverse;
   const m = largest(largestWeights);
@@ -246,10 +262,16 @@ function weigh(size: i32, scores: usize, topLanes: v128, count: i32, vScales: us
 /** Adds the products of a chunk, in binary32, to four vectors of sums. */
 @inline
 function addSums(size: i32, to: usize, a: v128, b: v128, c: v128, d: v128): void {
-  v128.store(to, size == 4 ? a : f32x4.add(v128.load(to), f32x4.convert_i32x4_s(a)));
-  v128.store(to, size == 4 ? b : f32x4.add(v128.load(to, 16), f32x4.convert_i32x4_s(b)), 16);
-  v128.store(to, size == 4 ? c : f32x4.add(v128.load(to, 32), f32x4.convert_i32x4_s(c)), 32);
-  v128.store(to, size == 4 ? d : f32x4.add(v128.load(to, 48), f32x4.convert_i32x4_s(d)), 48);
+  if (size != 4) {
+    a = f32x4.add(v128.load(to), f32x4.convert_i32x4_s(a));
+    b = f32x4.add(v128.load(to, 16), f32x4.convert_i32x4_s(b));
+    c = f32x4.add(v128.load(to, 32), f32x4.convert_i32x4_s(c));
+    d = f32x4.add(v128.load(to, 48), f32x4.convert_i32x4_s(d));
+  }
+  v128.store(to, a);
+  v128.store(to, b, 16);
+  v128.store(to, c, 32);
+  v128.store(to, d, 48);
 }
 
 /** What a sum starts from: for binary32 the sum so far, since it goes on position by position. */
@@ -291,41 +313,68 @@ function attendHeads(
   let touched = i32x4.splat(0);
   for (let p = 0, k0 = k, v0 = v; p < count; p += 4, k0 += 4 * row) {
     for (const end = v0 + 4 * row; v0 < end; v0 += LINE) touched = v128.or(touched, v128.load(v0));
+    let s0: v128, s1: v128, s2: v128;
     let a0 = i32x4.splat(0), b0 = a0, c0 = a0, d0 = a0;
     let a1 = a0, b1 = a0, c1 = a0, d1 = a0, a2 = a0, b2 = a0, c2 = a0, d2 = a0;
-    for (let at = k0, from = q, end = k0 + used; at < end; at += step(size) * size, from += 16) {
-      const x0 = v128.load(from);
-      const x1 = heads > 1 ? v128.load(from + qRow) : x0;
-      const x2 = heads > 2 ? v128.load(from + 2 * qRow) : x0;
-      let y = some(size, at);
-      a0 = product(size, a0, x0, y);
-      if (heads > 1) a1 = product(size, a1, x1, y);
-      if (heads > 2) a2 = product(size, a2, x2, y);
-      y = some(size, at + row);
-      b0 = product(size, b0, x0, y);
-      if (heads > 1) b1 = product(size, b1, x1, y);
-      if (heads > 2) b2 = product(size, b2, x2, y);
-      y = some(size, at + 2 * row);
-      c0 = product(size, c0, x0, y);
-      if (heads > 1) c1 = product(size, c1, x1, y);
-      if (heads > 2) c2 = product(size, c2, x2, y);
-      y = some(size, at + 3 * row);
-      d0 = product(size, d0, x0, y);
-      if (heads > 1) d1 = product(size, d1, x1, y);
-      if (heads > 2) d2 = product(size, d2, x2, y);
+    if (size == 4) {
+      for (let at = k0, from = q, end = k0 + used; at < end; at += 16, from += 16) {
+        const x0 = v128.load(from);
+        const x1 = heads > 1 ? v128.load(from + qRow) : x0;
+        const x2 = heads > 2 ? v128.load(from + 2 * qRow) : x0;
+        let y = v128.load(at);
+        a0 = product(size, a0, x0, y);
+        if (heads > 1) a1 = product(size, a1, x1, y);
+        if (heads > 2) a2 = product(size, a2, x2, y);
+        y = v128.load(at + row);
+        b0 = product(size, b0, x0, y);
+        if (heads > 1) b1 = product(size, b1, x1, y);
+        if (heads > 2) b2 = product(size, b2, x2, y);
+        y = v128.load(at + 2 * row);
+        c0 = product(size, c0, x0, y);
+        if (heads > 1) c1 = product(size, c1, x1, y);
+        if (heads > 2) c2 = product(size, c2, x2, y);
+        y = v128.load(at + 3 * row);
+        d0 = product(size, d0, x0, y);
+        if (heads > 1) d1 = product(size, d1, x1, y);
+        if (heads > 2) d2 = product(size, d2, x2, y);
+      }
+      s0 = transposedSum(size, a0, b0, c0, d0);
+      s1 = heads > 1 ? transposedSum(size, a1, b1, c1, d1) : s0;
+      s2 = heads > 2 ? transposedSum(size, a2, b2, c2, d2) : s0;
+    } else {
+      // Two vectors of 8 values at a time, each with its own sums.
+      let e0 = a0, f0 = a0, g0 = a0, h0 = a0;
+      let e1 = a0, f1 = a0, g1 = a0, h1 = a0, e2 = a0, f2 = a0, g2 = a0, h2 = a0;
+      for (let at = k0, from = q, end = k0 + row; at < end; at += 16 * size, from += 32) {
+        const x0 = v128.load(from), y0 = v128.load(from, 16);
+        const x1 = heads > 1 ? v128.load(from + qRow) : x0, y1 = heads > 1 ? v128.load(from + qRow, 16) : y0;
+        const x2 = heads > 2 ? v128.load(from + 2 * qRow) : x0, y2 = heads > 2 ? v128.load(from + 2 * qRow, 16) : y0;
+        let u = some(size, at, 0), v = some(size, at, 1);
+        a0 = product(size, a0, x0, u), e0 = product(size, e0, y0, v);
+        if (heads > 1) a1 = product(size, a1, x1, u), e1 = product(size, e1, y1, v);
+        if (heads > 2) a2 = product(size, a2, x2, u), e2 = product(size, e2, y2, v);
+        u = some(size, at + row, 0), v = some(size, at + row, 1);
+        b0 = product(size, b0, x0, u), f0 = product(size, f0, y0, v);
+        if (heads > 1) b1 = product(size, b1, x1, u), f1 = product(size, f1, y1, v);
+        if (heads > 2) b2 = product(size, b2, x2, u), f2 = product(size, f2, y2, v);
+        u = some(size, at + 2 * row, 0), v = some(size, at + 2 * row, 1);
+        c0 = product(size, c0, x0, u), g0 = product(size, g0, y0, v);
+        if (heads > 1) c1 = product(size, c1, x1, u), g1 = product(size, g1, y1, v);
+        if (heads > 2) c2 = product(size, c2, x2, u), g2 = product(size, g2, y2, v);
+        u = some(size, at + 3 * row, 0), v = some(size, at + 3 * row, 1);
+        d0 = product(size, d0, x0, u), h0 = product(size, h0, y0, v);
+        if (heads > 1) d1 = product(size, d1, x1, u), h1 = product(size, h1, y1, v);
+        if (heads > 2) d2 = product(size, d2, x2, u), h2 = product(size, h2, y2, v);
+      }
+      s0 = bothSums(a0, b0, c0, d0, e0, f0, g0, h0);
+      s1 = heads > 1 ? bothSums(a1, b1, c1, d1, e1, f1, g1, h1) : s0;
+      s2 = heads > 2 ? bothSums(a2, b2, c2, d2, e2, f2, g2, h2) : s0;
     }
     const scales = size == 4 ? factor0 : v128.load(kScales + (<usize> p << 2));
     const to = scores + (<usize> p << 2);
-    const s0 = transposedSum(size, a0, b0, c0, d0);
     top0 = f32x4.pmax(top0, storeScores(size, s0, scales, factor0, p, count, to));
-    if (heads > 1) {
-      const s1 = transposedSum(size, a1, b1, c1, d1);
-      top1 = f32x4.pmax(top1, storeScores(size, s1, scales, factor1, p, count, to + scoreRow));
-    }
-    if (heads > 2) {
-      const s2 = transposedSum(size, a2, b2, c2, d2);
-      top2 = f32x4.pmax(top2, storeScores(size, s2, scales, factor2, p, count, to + 2 * scoreRow));
-    }
+    if (heads > 1) top1 = f32x4.pmax(top1, storeScores(size, s1, scales, factor1, p, count, to + scoreRow));
+    if (heads > 2) top2 = f32x4.pmax(top2, storeScores(size, s2, scales, factor2, p, count, to + 2 * scoreRow));
   }
   const last0 = weigh(size, scores, top0, count, vScales);
   const last1 = heads > 1 ? weigh(size, scores + scoreRow, top1, count, vScales) : 0;
@@ -354,19 +403,19 @@ function attendHeads(
         const x0 = v128.load32_splat(w);
         const x1 = heads > 1 ? v128.load32_splat(w + scoreRow) : x0;
         const x2 = heads > 2 ? v128.load32_splat(w + 2 * scoreRow) : x0;
-        let y = some(size, from);
+        let y = some(size, from, 0);
         a0 = product(size, a0, x0, y);
         if (heads > 1) a1 = product(size, a1, x1, y);
         if (heads > 2) a2 = product(size, a2, x2, y);
-        y = some(size, from + step(size) * size);
+        y = some(size, from, 1);
         b0 = product(size, b0, x0, y);
         if (heads > 1) b1 = product(size, b1, x1, y);
         if (heads > 2) b2 = product(size, b2, x2, y);
-        y = some(size, from + 2 * step(size) * size);
+        y = some(size, from + 2 * step(size) * size, 0);
         c0 = product(size, c0, x0, y);
         if (heads > 1) c1 = product(size, c1, x1, y);
         if (heads > 2) c2 = product(size, c2, x2, y);
-        y = some(size, from + 3 * step(size) * size);
+        y = some(size, from + 2 * step(size) * size, 1);
         d0 = product(size, d0, x0, y);
         if (heads > 1) d1 = product(size, d1, x1, y);
         if (heads > 2) d2 = product(size, d2, x2, y);

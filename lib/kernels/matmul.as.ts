@@ -114,7 +114,10 @@ function maskOf(kind: i32): v128 {
 @inline
 function pairOf(kind: i32, at: usize, k: i32, half: i32, word: v128): v128 {
   if (kind == Q4) return k == 0 ? i32x4.shl(word, 8) : k == 1 ? word : i32x4.shr_u(word, 8 * (k - 1));
-  if (kind == Q8) return v128.load_ext<i8>(at + k * 16 + half * 8);
+  if (kind == Q8) {
+    const both = v128.load(at + k * 16);
+    return half ? i16x8.extend_high_i8x16_s(both) : i16x8.extend_low_i8x16_s(both);
+  }
   if (kind == F32) return word;
   return v128.load(at + k * 32 + half * 16);
 }
