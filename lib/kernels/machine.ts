@@ -1,8 +1,9 @@
 /**
  * One thread's part in a program of operations. Every thread runs the same program over the same memory. The work of a
- * command is cut into pieces that threads take from a counter, and a command is over when its pieces are done: a thread
- * that is late, or that the system has put aside, holds up the others only while it has a piece. What a piece does does
- * not depend on who does it, so neither do the results.
+ * command is cut into pieces, and each thread has a range of them, which it takes in their order: so it reads a matrix as
+ * one stream. One that has no more takes from the ranges of the others, and a command is over when its pieces are done: a
+ * thread that is late, or that the system has put aside, holds up the others only while it has a piece. What a piece does
+ * does not depend on who does it, so neither do the results.
  *
  * @module
  */
@@ -64,8 +65,11 @@ const STREAMS = 4;
 /** Quads that a piece of work takes at most: with the groups that are left over, their results fit a tile. */
 const QUAD_TILE = 256;
 
-/** Pieces of work for each thread after its first, so that those that are early find something left to do. */
-const PIECES = 4;
+/** Pieces of a product for each thread at most, so that those that are early find something left to do. */
+const PIECES = 8;
+
+/** Products of a weight and an activation that a piece has at least: some microseconds' work. */
+const PIECE_PRODUCTS = 65536;
 
 /** The address that stands for the thread's own prepared activations. */
 export const PRIVATE = -1;
@@ -128,31 +132,30 @@ export function preparedBytes(blocks: number): number {
   return blocks * (32 * 4 + 8);
 }
 
-/**
- * The counters of program `epoch` in the control area, by command: pieces taken, then pieces done. Two programs have
- * their own, and their own commands, since a late worker may still read the last one while the next is written.
- */
-export function countersOf(epoch: number): { readonly taken: number; readonly done: number } {
-  const taken = CONTROL.counters + (epoch & 1) * 2 * MAX_COMMANDS;
-  return { taken, done: taken + MAX_COMMANDS };
-}
-
 /** Where a thread counts the programs that it has left. */
 function leftOf(thread: number): number {
-  return CONTROL.counters + 4 * MAX_COMMANDS + 16 * thread;
+  return CONTROL.counters + 16 * thread;
+}
+
+/**
+ * The counters of program `epoch` in the control area: of each command the pieces done, then, for each thread, of each
+ * command the pieces of its range that are taken. Two programs have their own, and their own commands, since a late
+ * worker may still read the last one while the next is written.
+ */
+export function countersOf(epoch: number, threads: number): { readonly done: number; readonly taken: number } {
+  const done = leftOf(threads) + (epoch & 1) * (threads + 1) * MAX_COMMANDS;
+  return { done, taken: done + MAX_COMMANDS };
 }
 
 /** Words of the control area of so many threads. */
 export function controlWords(threads: number): number {
-  return leftOf(threads);
+  return countersOf(0, threads).done + 2 * (threads + 1) * MAX_COMMANDS;
 }
 
-/** How a product is shared out: `firsts` pieces of `first` units, and smaller ones up to `count` in all. */
+/** How a product is shared out: `count` pieces of `total` units, which are quads, or pairs of groups. */
 interface Shares {
   readonly quads: boolean;
-  readonly first: number;
-  readonly firsts: number;
-  readonly piece: number;
+  readonly total: number;
   readonly count: number;
 }
 
@@ -255,7 +258,9 @@ export class Machine {
   }
 
   #run(epoch: number): boolean {
-    const { taken, done } = countersOf(epoch);
+    const { threads } = this.#layout;
+    const control = this.#control;
+    const { done, taken } = countersOf(epoch, threads);
     let own: Float64Array | undefined;
     for (let index = 0, at = (epoch & 1) * MAX_COMMANDS * COMMAND_WORDS;; index++, at += COMMAND_WORDS) {
       const c = this.#commands.subarray(at, at + COMMAND_WORDS);
@@ -265,14 +270,24 @@ export class Machine {
         continue;
       }
       const { pieces, piece } = this.#workOf(c);
-      for (let n = this.#next(taken + index); n < pieces; n = this.#next(taken + index)) {
-        // A thread's own activations: prepared with its first piece, since until that is done nobody writes over what
-        // they are made of.
-        if (own !== undefined) this.#prepare(own, 0);
-        own = undefined;
-        piece(n);
-        if (Atomics.add(this.#control, done + index, 1) === pieces - 1) Atomics.notify(this.#control, done + index);
+      let mine = 0;
+      for (let k = 0; k < threads; k++) {
+        const owner = (this.#thread + k) % threads;
+        const first = Math.floor(owner * pieces / threads);
+        const count = Math.floor((owner + 1) * pieces / threads) - first;
+        const counter = taken + owner * MAX_COMMANDS + index;
+        while (Atomics.load(control, counter) < count) {
+          const n = Atomics.add(control, counter, 1);
+          if (n >= count) break;
+          // A thread's own activations: prepared with its first piece, since until that is done nobody writes over what
+          // they are made of.
+          if (own !== undefined) this.#prepare(own, 0);
+          own = undefined;
+          piece(first + n);
+          mine++;
+        }
       }
+      if (mine > 0 && Atomics.add(control, done + index, mine) === pieces - mine) Atomics.notify(control, done + index);
       own = undefined;
       const last = this.#commands[at + COMMAND_WORDS] === OP.end;
       if (last && this.#thread > 0) return true;
@@ -303,11 +318,6 @@ export class Machine {
       default:
         throw new RangeError(`command ${c[0]}`);
     }
-  }
-
-  /** The next piece that nobody has taken. */
-  #next(counter: number): number {
-    return Atomics.add(this.#control, counter, 1);
   }
 
   /**
@@ -406,13 +416,12 @@ export class Machine {
   }
 
   /**
-   * How the work of a product is shared out, in units: quads for one token where matrices allow it (`quads`), else
-   * groups; gate and up count once. Each thread's first piece is large, since a processor needs a while to see that a
-   * stream of memory is one; the rest is small.
+   * How the work of a product is shared out, in units: quads for one token where matrices allow it (`quads`), else pairs
+   * of groups; gate and up count once.
    */
   #sharesOf(c: Float64Array): Shares {
     const { threads } = this.#layout;
-    const [, , , tokens, , , then, matrices] = c;
+    const tokens = c[3], blocks = c[4], then = c[6], matrices = c[7];
     const each = then === THEN.gate ? 2 : 1;
     let quads = tokens === 1;
     for (let m = 0, at = 8; m < matrices && quads; m++, at += 5) {
@@ -422,24 +431,23 @@ export class Machine {
     }
     let total = 0;
     for (let m = 0, at = 8; m < matrices; m += each, at += 5 * each) total += unitsOf(c[at + 1], quads);
-    const most = quads ? QUAD_TILE : GROUP_TILE;
-    const first = threads === 1 ? 0 : Math.min(most, Math.floor(total * 3 / (4 * threads)));
-    const firsts = first === 0 ? 0 : threads;
-    const rest = total - first * firsts;
-    const piece = Math.min(most, Math.max(1, Math.ceil(rest / (threads === 1 ? 1 : PIECES * threads))));
-    return { quads, first, firsts, piece, count: firsts + Math.ceil(rest / piece) };
+    const most = quads ? QUAD_TILE : GROUP_TILE / 2;
+    const least = Math.ceil(PIECE_PRODUCTS / ((quads ? STREAMS : 2) * GROUP * 32 * blocks * tokens * each));
+    const perThread = threads === 1 ? 1 : Math.min(PIECES, Math.floor(total / (threads * least)));
+    const count = Math.max(Math.ceil(total / most), Math.min(total, Math.max(1, perThread) * threads));
+    return { quads, total, count };
   }
 
   /**
    * Piece n of: x or PRIVATE, x stride, tokens, blocks, kernel mode, then, number of matrices, then for each matrix
    * record, rows padded to groups, y, y stride, bias or 0.
    */
-  #project(c: Float64Array, { quads, first, firsts, piece }: Shares, n: number): void {
-    const [, source, , , , , then, matrices] = c;
+  #project(c: Float64Array, { quads, total, count }: Shares, n: number): void {
+    const source = c[1], then = c[6], matrices = c[7];
     const x = source === PRIVATE ? this.#prepared[0] : source;
     const each = then === THEN.gate ? 2 : 1;
-    const start = n < firsts ? n * first : firsts * first + (n - firsts) * piece;
-    const end = start + (n < firsts ? first : piece);
+    const start = Math.floor(n * total / count);
+    const end = Math.floor((n + 1) * total / count);
     for (let m = 0, at = 8, before = 0; m < matrices; m += each, at += 5 * each) {
       const units = unitsOf(c[at + 1], quads);
       const from = Math.max(start - before, 0);
@@ -447,7 +455,7 @@ export class Machine {
       before += units;
       if (from >= to) continue;
       if (quads) this.#quads(c, at, x, from, to);
-      else this.#groups(c, at, x, from, to);
+      else this.#groups(c, at, x, 2 * from, Math.min(2 * to, c[at + 1] / GROUP));
     }
   }
 
@@ -646,9 +654,9 @@ export class Machine {
   }
 }
 
-/** The groups of a matrix of `rows` rows, or its quads; one at least, that of the groups which are left over. */
+/** The pairs of groups of a matrix of `rows` rows, or its quads; one at least, that of what is left over. */
 function unitsOf(rows: number, quads: boolean): number {
-  return quads ? Math.max(1, Math.floor(rows / (STREAMS * GROUP))) : rows / GROUP;
+  return quads ? Math.max(1, Math.floor(rows / (STREAMS * GROUP))) : Math.ceil(rows / (2 * GROUP));
 }
 
 /** The kernels by mode and kind. */

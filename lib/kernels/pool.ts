@@ -412,9 +412,8 @@ export class Pool implements Operations {
 
   /** Lets the workers see the program. */
   #release(): void {
-    const { taken, done } = countersOf(this.#epoch);
-    this.#control.fill(0, taken, taken + this.#count);
-    this.#control.fill(0, done, done + this.#count);
+    const { done } = countersOf(this.#epoch, this.threads);
+    for (let n = 0, at = done; n <= this.threads; n++, at += MAX_COMMANDS) this.#control.fill(0, at, at + this.#count);
     Atomics.store(this.#control, CONTROL.epoch, this.#epoch);
     Atomics.notify(this.#control, CONTROL.epoch);
   }
