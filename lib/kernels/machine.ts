@@ -9,6 +9,7 @@
  */
 
 import { ATTENTION_TOP } from "./operations.ts";
+import { Stalls } from "./stalls.ts";
 import { instantiate } from "./wasm.ts";
 
 /** Where things are in the control area: int32 words, each on a cache line of its own. */
@@ -17,10 +18,8 @@ export const CONTROL = {
   epoch: 0,
   /** Not 0 when a thread has failed: the length of its message. */
   failed: 16,
-  /** Not 0 when workers are to leave the program to the first thread. */
-  alone: 32,
-  /** Here the counters of two programs begin: see {@link countersOf}. */
-  counters: 48,
+  /** Here the counters begin: see {@link countersOf}. */
+  counters: 32,
 } as const;
 
 /** The longest program, in commands. */
@@ -76,18 +75,6 @@ export const PRIVATE = -1;
 
 /** Turns of the loop that waits for a command's last pieces before a thread sleeps: some ten microseconds. */
 const SPIN = 3000;
-
-/**
- * A program is stalled when the first thread has waited for others for more than this part of its time. When programs
- * stall one after the other, other processes are at work on the processors: the first thread then runs some programs
- * alone, at most so many, twice as many each time that another trial stalls.
- */
-const STALLED_PART = 0.25;
-const LEAST_ALONE = 8;
-const MOST_ALONE = 64;
-
-/** Each stalled program counts two strikes, each other one takes one back; with so many the first thread goes alone. */
-const STRIKES = 5;
 
 /** Milliseconds after which a thread that sleeps looks whether another has failed. */
 const CHECK_MS = 200;
@@ -178,11 +165,8 @@ export class Machine {
   /** In the place of tiles, for attention: six areas, of {@link MOST_HEADS} heads each. */
   readonly #rooms: number[];
   /** Milliseconds of this program that the thread has slept. */
-  #waited = 0;
-  /** Programs that are still to be run alone, how many they were, and the strikes so far: see {@link STALLED_PART}. */
-  #alone = 0;
-  #penalty = 0;
-  #strikes = 0;
+  #slept = 0;
+  readonly #stalls = new Stalls();
 
   constructor(layout: Layout, thread: number) {
     this.#layout = layout;
@@ -212,16 +196,11 @@ export class Machine {
       for (let n = 0; n < IDLE_SPIN && Atomics.load(control, CONTROL.epoch) === epoch; n++);
       while (Atomics.load(control, CONTROL.epoch) === epoch) Atomics.wait(control, CONTROL.epoch, epoch);
       epoch++;
-      // A flag that is already the next program's does no harm: whoever takes pieces, they are the same.
-      const more = Atomics.load(control, CONTROL.alone) > 0 ? !this.#isExit(epoch) : this.run(epoch);
+      const more = this.run(epoch);
       Atomics.store(control, leftOf(this.#thread), epoch);
       Atomics.notify(control, leftOf(this.#thread));
       if (!more) return;
     }
-  }
-
-  #isExit(epoch: number): boolean {
-    return this.#commands[(epoch & 1) * MAX_COMMANDS * COMMAND_WORDS] === OP.exit;
   }
 
   /**
@@ -233,27 +212,17 @@ export class Machine {
   run(epoch: number): boolean {
     try {
       const start = performance.now();
-      this.#waited = 0;
+      this.#slept = 0;
       const more = this.#run(epoch);
-      if (this.#thread === 0) this.#plan(performance.now() - start);
+      this.#stalls.add(
+        this.#commands[(epoch & 1) * MAX_COMMANDS * COMMAND_WORDS + 3],
+        performance.now() - start,
+        this.#slept,
+      );
       return more;
     } catch (error) {
       this.#fail(String(error));
       throw error;
-    }
-  }
-
-  /** Decides, after a program of `elapsed` ms, whether the next ones are run alone. */
-  #plan(elapsed: number): void {
-    if (this.#alone > 0) {
-      this.#alone--;
-    } else if (this.#waited <= STALLED_PART * elapsed) {
-      this.#strikes = Math.max(0, this.#strikes - 1);
-      if (this.#strikes === 0) this.#penalty = 0;
-    } else if ((this.#strikes += 2) >= STRIKES) {
-      this.#penalty = Math.min(MOST_ALONE, Math.max(LEAST_ALONE, 2 * this.#penalty));
-      this.#alone = this.#penalty;
-      this.#strikes = STRIKES - 2;
     }
   }
 
@@ -337,13 +306,17 @@ export class Machine {
       }
       Atomics.wait(control, counter, value, CHECK_MS);
     }
-    this.#waited += performance.now() - start;
+    this.#slept += performance.now() - start;
   }
 
   /** Before program `epoch` is written: waits until that of `epoch` - 2, which has the same place, is left. @throws {Error} */
   makeRoom(epoch: number): void {
     for (let thread = 1; thread < this.#layout.threads; thread++) this.#wait(leftOf(thread), epoch - 2);
-    Atomics.store(this.#control, CONTROL.alone, this.#alone > 0 ? 1 : 0);
+  }
+
+  /** Whether the next program is best run by the first thread alone, so that the workers need not see it. */
+  get alone(): boolean {
+    return this.#stalls.alone;
   }
 
   /** Whether a thread has failed. */

@@ -151,8 +151,10 @@ export class Pool implements Operations {
   #control: Int32Array = new Int32Array(0);
   #commands: Float64Array = new Float64Array(0);
   #count = 0;
-  /** Counts programs, this one included. */
+  /** The number of the program that is being recorded or run. */
   #epoch = 0;
+  /** The last program that the workers have seen. */
+  #released = 0;
   #weightBytes = 0;
   #maxBlocks = 1;
   #maxPositions = ATTENTION_CHUNK;
@@ -397,7 +399,7 @@ export class Pool implements Operations {
 
   #record(...words: number[]): void {
     if (this.#count + 1 >= MAX_COMMANDS) throw new RangeError(`a program of more than ${MAX_COMMANDS} operations`);
-    if (this.#count === 0) this.#machine!.makeRoom(++this.#epoch);
+    if (this.#count === 0) this.#machine!.makeRoom(this.#epoch = this.#released + 1);
     let at = ((this.#epoch & 1) * MAX_COMMANDS + this.#count++) * COMMAND_WORDS;
     for (const word of words) this.#commands[at++] = word;
   }
@@ -405,15 +407,21 @@ export class Pool implements Operations {
   run(): void {
     if (this.#count === 0) return;
     this.#record(OP.end);
-    this.#release();
+    this.#clear();
+    if (!this.#machine!.alone) this.#release();
     this.#machine!.run(this.#epoch);
     this.#count = 0;
   }
 
-  /** Lets the workers see the program. */
-  #release(): void {
+  /** Nothing of the program is done yet. */
+  #clear(): void {
     const { done } = countersOf(this.#epoch, this.threads);
     for (let n = 0, at = done; n <= this.threads; n++, at += MAX_COMMANDS) this.#control.fill(0, at, at + this.#count);
+  }
+
+  /** Lets the workers see the program. */
+  #release(): void {
+    this.#released = this.#epoch;
     Atomics.store(this.#control, CONTROL.epoch, this.#epoch);
     Atomics.notify(this.#control, CONTROL.epoch);
   }
@@ -446,7 +454,7 @@ export class Pool implements Operations {
     this.#commands = new Float64Array(buffer, layout.commands, 2 * MAX_COMMANDS * COMMAND_WORDS);
     for (const [n, worker] of this.#workers.entries()) worker.postMessage({ layout, thread: n + 1 });
     this.#machine = new Machine(layout, 0);
-    this.#epoch = 0;
+    this.#released = 0;
   }
 
   async reset(): Promise<void> {
@@ -475,6 +483,7 @@ export class Pool implements Operations {
     if (!this.#machine || this.#machine.failed) return;
     this.#count = 0;
     this.#record(OP.exit);
+    this.#clear();
     this.#release();
     this.#machine = undefined;
     this.#count = 0;
