@@ -64,8 +64,12 @@ const STREAMS = 4;
 /** Quads that a piece of work takes at most: with the groups that are left over, their results fit a tile. */
 const QUAD_TILE = 256;
 
-/** Pieces of a product for each thread at most, so that those that are early find something left to do. */
+/**
+ * Pieces of a product for each thread at most, so that those that are early find something left to do. Of one for several
+ * tokens there are few, since every piece reads all tokens.
+ */
 const PIECES = 8;
+const PIECES_OF_TOKENS = 2;
 
 /** Products of a weight and an activation that a piece has at least: some microseconds' work. */
 const PIECE_PRODUCTS = 65536;
@@ -93,6 +97,9 @@ const HEAD_ROOM = MOST_HEADS * MOST_HEAD_DIM * 4;
 /** Bytes of results of one tile; there are two, for gate and up. */
 const TILE_BYTES = TOKEN_TILE * GROUP_TILE * GROUP * 4;
 
+/** Bytes of two groups of a block as binary32, which exact products need. */
+const UNPACKED_BYTES = 2 * GROUP * 32 * 4;
+
 /** What every thread must know before the first program. */
 export interface Layout {
   /** Memory 0 has everything but the weights that did not fit. */
@@ -111,7 +118,7 @@ export interface Layout {
 
 /** Bytes of scratch that a thread needs in a memory: see {@link Machine}. */
 export function scratchBytes(preparedBytes: number, scoreBytes: number): number {
-  return (TOKEN_TILE + 1) * preparedBytes + scoreBytes + 2 * TILE_BYTES + 4096;
+  return (TOKEN_TILE + 1) * preparedBytes + scoreBytes + 2 * TILE_BYTES + UNPACKED_BYTES + 4096;
 }
 
 /** Bytes of one token's prepared activations: binary32, or integers with scales and sums. */
@@ -157,11 +164,12 @@ export class Machine {
   readonly #doubles: Float64Array;
   readonly #words: Int32Array;
   readonly #floats: Float32Array;
-  /** Own prepared activations (a tile of them), a normalized row, scores, two tiles of results, by memory. */
+  /** Own prepared activations (a tile of them), a normalized row, scores, two tiles of results, unpacked weights. */
   readonly #prepared: number[];
   readonly #normal: number;
   readonly #scores: number;
   readonly #tiles: number[];
+  readonly #unpacked: number[];
   /** In the place of tiles, for attention: six areas, of {@link MOST_HEADS} heads each. */
   readonly #rooms: number[];
   /** Milliseconds of this program that the thread has slept. */
@@ -186,6 +194,7 @@ export class Machine {
     this.#normal = start[0] + TOKEN_TILE * preparedBytes;
     this.#scores = this.#normal + preparedBytes + 2048;
     this.#tiles = start.map((at) => at + (TOKEN_TILE + 1) * preparedBytes + scoreBytes + 2048);
+    this.#unpacked = this.#tiles.map((at) => at + 2 * TILE_BYTES);
     this.#rooms = Array.from({ length: 6 }, (_, n) => this.#tiles[0] + n * HEAD_ROOM);
   }
 
@@ -406,7 +415,9 @@ export class Machine {
     for (let m = 0, at = 8; m < matrices; m += each, at += 5 * each) total += unitsOf(c[at + 1], quads);
     const most = quads ? QUAD_TILE : GROUP_TILE / 2;
     const least = Math.ceil(PIECE_PRODUCTS / ((quads ? STREAMS : 2) * GROUP * 32 * blocks * tokens * each));
-    const perThread = threads === 1 ? 1 : Math.min(PIECES, Math.floor(total / (threads * least)));
+    const perThread = threads === 1
+      ? 1
+      : Math.min(quads ? PIECES : PIECES_OF_TOKENS, Math.floor(total / (threads * least)));
     const count = Math.max(Math.ceil(total / most), Math.min(total, Math.max(1, perThread) * threads));
     return { quads, total, count };
   }
@@ -479,7 +490,8 @@ export class Machine {
     const w = this.#doubles[(record >>> 3) + 4];
     const bytes = blocks * GROUP_BYTES[kind];
     if (quads > 0) wasm[FAR_KERNELS[mode][kind]](w + from * bytes, perStream * bytes, x, blocks, out, step, quads);
-    if (left > 0) wasm[KERNELS[mode][kind]](w + STREAMS * perStream * bytes, x, 0, blocks, outLeft, 0, left, 1);
+    const rest = w + STREAMS * perStream * bytes;
+    if (left > 0) wasm[KERNELS[mode][kind]](rest, x, 0, blocks, outLeft, 0, left, 1, this.#unpacked[0]);
   }
 
   /** What becomes of a row of `length` results: in their place, or of a tile (with those of up in the other tile). */
@@ -530,14 +542,15 @@ export class Machine {
     this.#segments(record, first, end, (memory, w, from, groups) => {
       const to = y + (from - first) * GROUP * 4;
       if (memory === 0) {
-        this.#wasm[0][kernel](w, x, xStride, blocks, to, yStride, groups, tokens);
+        this.#wasm[0][kernel](w, x, xStride, blocks, to, yStride, groups, tokens, this.#unpacked[0]);
         return;
       }
       // The kernels see one memory: the activations go there, the results come back.
       const own = this.#prepared[memory];
       const rowBytes = groups * GROUP * 4;
       this.#move(0, x, memory, own, tokens * xStride);
-      this.#wasm[memory][kernel](w, own, xStride, blocks, this.#tiles[memory], rowBytes, groups, tokens);
+      const room = this.#unpacked[memory];
+      this.#wasm[memory][kernel](w, own, xStride, blocks, this.#tiles[memory], rowBytes, groups, tokens, room);
       for (let k = 0; k < tokens; k++) {
         this.#move(memory, this.#tiles[memory] + k * rowBytes, 0, to + k * yStride, rowBytes);
       }

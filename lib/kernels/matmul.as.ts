@@ -16,6 +16,7 @@
 // What the engine (V8) and the compiler (Binaryen) make of this decides how it is written:
 // - V8 makes one 256-bit operation of the same operation on both halves of a group (flags.ts), if they load and store
 //   side by side and no store comes between the loads;
+// - V8 makes one of two loads that extend only where both have an offset, so a whole vector is loaded and extended;
 // - Binaryen moves a computation to where its result is used, past others that share its operands, which then don't fit
 //   the registers. It doesn't do so across the turns of a loop, so loops are short;
 // - without the flags V8 checks the address of each load, so loads are wide, at few distinct offsets;
@@ -266,145 +267,167 @@ function far(
   }
 }
 
+/** Bytes of a block of two groups as binary32. */
+const ROOM: usize = 2048;
+
 /**
- * Two groups, the second at w2 and y2, times four tokens; exact binary32 activations. Columns 0 to 15 of a block come
- * first, then 16 to 31.
+ * A block of two groups, the second at w2, as binary32, for q4 and q8 without the scales: for each of the 32 columns the
+ * 16 rows.
+ */
+@inline
+function unpackBlocks(
+  kind: i32,
+  w: usize,
+  w2: usize,
+  room: usize,
+  mask: v128,
+  mask2: v128,
+  power: v128,
+  power2: v128,
+  bias: v128,
+  bias2: v128,
+): void {
+  for (let j = 0; j < 8; j++, room += 128) {
+    const at = w + twoColumns(kind, j), at2 = w2 + twoColumns(kind, j);
+    let p = pairOf(kind, at, 0, 0, wordOf(kind, at, 0));
+    let q = pairOf(kind, at, 0, 1, wordOf(kind, at, 1));
+    let r = pairOf(kind, at2, 0, 0, wordOf(kind, at2, 0));
+    let s = pairOf(kind, at2, 0, 1, wordOf(kind, at2, 1));
+    v128.store(room, lowOf(kind, at, 0, 0, p, mask, power, bias));
+    v128.store(room, lowOf(kind, at, 0, 1, q, mask, power, bias), 16);
+    v128.store(room, lowOf(kind, at2, 0, 0, r, mask, power, bias), 32);
+    v128.store(room, lowOf(kind, at2, 0, 1, s, mask, power, bias), 48);
+    v128.store(room, highOf(kind, at, 0, 0, p, mask2, power2, bias2), 1024);
+    v128.store(room, highOf(kind, at, 0, 1, q, mask2, power2, bias2), 1040);
+    v128.store(room, highOf(kind, at2, 0, 0, r, mask2, power2, bias2), 1056);
+    v128.store(room, highOf(kind, at2, 0, 1, s, mask2, power2, bias2), 1072);
+    p = pairOf(kind, at, 1, 0, wordOf(kind, at, 0));
+    q = pairOf(kind, at, 1, 1, wordOf(kind, at, 1));
+    r = pairOf(kind, at2, 1, 0, wordOf(kind, at2, 0));
+    s = pairOf(kind, at2, 1, 1, wordOf(kind, at2, 1));
+    v128.store(room, lowOf(kind, at, 1, 0, p, mask, power, bias), 64);
+    v128.store(room, lowOf(kind, at, 1, 1, q, mask, power, bias), 80);
+    v128.store(room, lowOf(kind, at2, 1, 0, r, mask, power, bias), 96);
+    v128.store(room, lowOf(kind, at2, 1, 1, s, mask, power, bias), 112);
+    v128.store(room, highOf(kind, at, 1, 0, p, mask2, power2, bias2), 1088);
+    v128.store(room, highOf(kind, at, 1, 1, q, mask2, power2, bias2), 1104);
+    v128.store(room, highOf(kind, at2, 1, 0, r, mask2, power2, bias2), 1120);
+    v128.store(room, highOf(kind, at2, 1, 1, s, mask2, power2, bias2), 1136);
+  }
+}
+
+/**
+ * Adds to two groups of results, at y and y2, the products of a block of them with four tokens. Columns 0 to 15 of the
+ * block come first, then 16 to 31.
+ *
+ * @param at what {@link unpackBlocks} made
+ * @param c,d,e,f the scales of the 16 rows, which only count for q4 and q8
  */
 @inline
 function tile(
   kind: i32,
-  w: usize,
-  w2: usize,
+  at: usize,
   x: usize,
   xStride: usize,
-  blocks: i32,
   y: usize,
   y2: usize,
   yStride: usize,
+  c: v128,
+  d: v128,
+  e: v128,
+  f: v128,
 ): void {
-  const mask = maskOf(kind), mask2 = kind == Q4 ? i32x4.splat(highNibble) : mask;
-  const power = f32x4.splat(kind == Q4 ? lowPower : halfPower), power2 = kind == Q4 ? f32x4.splat(highPower) : power;
-  const bias = f32x4.splat(lowBias), bias2 = f32x4.splat(highBias);
-  const bits = i32x4.splat(halfBits), scale = f32x4.splat(halfPower);
   const stride2 = xStride << 1, stride3 = stride2 + xStride;
-  let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
-  let c0 = a0, c1 = a0, c2 = a0, c3 = a0, d0 = a0, d1 = a0, d2 = a0, d3 = a0;
-  for (let n = 0; n < blocks; n++) {
-    let p0 = f32x4.splat(0), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
-    let r0 = p0, r1 = p0, r2 = p0, r3 = p0, s0 = p0, s1 = p0, s2 = p0, s3 = p0;
-    for (let j = 0; j < 8; j++, x += 8) {
-      const at = w + twoColumns(kind, j), at2 = w2 + twoColumns(kind, j);
-      let t = lowOf(kind, at, 0, 0, pairOf(kind, at, 0, 0, wordOf(kind, at, 0)), mask, power, bias);
-      let u = lowOf(kind, at, 0, 1, pairOf(kind, at, 0, 1, wordOf(kind, at, 1)), mask, power, bias);
-      let v = lowOf(kind, at2, 0, 0, pairOf(kind, at2, 0, 0, wordOf(kind, at2, 0)), mask, power, bias);
-      let z = lowOf(kind, at2, 0, 1, pairOf(kind, at2, 0, 1, wordOf(kind, at2, 1)), mask, power, bias);
-      let o = v128.load32_splat(x);
-      p0 = madd(p0, t, o), q0 = madd(q0, u, o);
-      r0 = madd(r0, v, o), s0 = madd(s0, z, o);
-      o = v128.load32_splat(x + xStride);
-      p1 = madd(p1, t, o), q1 = madd(q1, u, o);
-      r1 = madd(r1, v, o), s1 = madd(s1, z, o);
-      o = v128.load32_splat(x + stride2);
-      p2 = madd(p2, t, o), q2 = madd(q2, u, o);
-      r2 = madd(r2, v, o), s2 = madd(s2, z, o);
-      o = v128.load32_splat(x + stride3);
-      p3 = madd(p3, t, o), q3 = madd(q3, u, o);
-      r3 = madd(r3, v, o), s3 = madd(s3, z, o);
-      t = lowOf(kind, at, 1, 0, pairOf(kind, at, 1, 0, wordOf(kind, at, 0)), mask, power, bias);
-      u = lowOf(kind, at, 1, 1, pairOf(kind, at, 1, 1, wordOf(kind, at, 1)), mask, power, bias);
-      v = lowOf(kind, at2, 1, 0, pairOf(kind, at2, 1, 0, wordOf(kind, at2, 0)), mask, power, bias);
-      z = lowOf(kind, at2, 1, 1, pairOf(kind, at2, 1, 1, wordOf(kind, at2, 1)), mask, power, bias);
-      o = v128.load32_splat(x, 4);
-      p0 = madd(p0, t, o), q0 = madd(q0, u, o);
-      r0 = madd(r0, v, o), s0 = madd(s0, z, o);
-      o = v128.load32_splat(x + xStride, 4);
-      p1 = madd(p1, t, o), q1 = madd(q1, u, o);
-      r1 = madd(r1, v, o), s1 = madd(s1, z, o);
-      o = v128.load32_splat(x + stride2, 4);
-      p2 = madd(p2, t, o), q2 = madd(q2, u, o);
-      r2 = madd(r2, v, o), s2 = madd(s2, z, o);
-      o = v128.load32_splat(x + stride3, 4);
-      p3 = madd(p3, t, o), q3 = madd(q3, u, o);
-      r3 = madd(r3, v, o), s3 = madd(s3, z, o);
-    }
-    x -= 64;
-    let i0 = f32x4.splat(0), i1 = i0, i2 = i0, i3 = i0, j0 = i0, j1 = i0, j2 = i0, j3 = i0;
-    let k0 = i0, k1 = i0, k2 = i0, k3 = i0, l0 = i0, l1 = i0, l2 = i0, l3 = i0;
-    for (let j = 0; j < 8; j++, x += 8) {
-      const at = w + twoColumns(kind, j), at2 = w2 + twoColumns(kind, j);
-      let t = highOf(kind, at, 0, 0, pairOf(kind, at, 0, 0, wordOf(kind, at, 0)), mask2, power2, bias2);
-      let u = highOf(kind, at, 0, 1, pairOf(kind, at, 0, 1, wordOf(kind, at, 1)), mask2, power2, bias2);
-      let v = highOf(kind, at2, 0, 0, pairOf(kind, at2, 0, 0, wordOf(kind, at2, 0)), mask2, power2, bias2);
-      let z = highOf(kind, at2, 0, 1, pairOf(kind, at2, 0, 1, wordOf(kind, at2, 1)), mask2, power2, bias2);
-      let o = v128.load32_splat(x, 64);
-      i0 = madd(i0, t, o), j0 = madd(j0, u, o);
-      k0 = madd(k0, v, o), l0 = madd(l0, z, o);
-      o = v128.load32_splat(x + xStride, 64);
-      i1 = madd(i1, t, o), j1 = madd(j1, u, o);
-      k1 = madd(k1, v, o), l1 = madd(l1, z, o);
-      o = v128.load32_splat(x + stride2, 64);
-      i2 = madd(i2, t, o), j2 = madd(j2, u, o);
-      k2 = madd(k2, v, o), l2 = madd(l2, z, o);
-      o = v128.load32_splat(x + stride3, 64);
-      i3 = madd(i3, t, o), j3 = madd(j3, u, o);
-      k3 = madd(k3, v, o), l3 = madd(l3, z, o);
-      t = highOf(kind, at, 1, 0, pairOf(kind, at, 1, 0, wordOf(kind, at, 0)), mask2, power2, bias2);
-      u = highOf(kind, at, 1, 1, pairOf(kind, at, 1, 1, wordOf(kind, at, 1)), mask2, power2, bias2);
-      v = highOf(kind, at2, 1, 0, pairOf(kind, at2, 1, 0, wordOf(kind, at2, 0)), mask2, power2, bias2);
-      z = highOf(kind, at2, 1, 1, pairOf(kind, at2, 1, 1, wordOf(kind, at2, 1)), mask2, power2, bias2);
-      o = v128.load32_splat(x, 68);
-      i0 = madd(i0, t, o), j0 = madd(j0, u, o);
-      k0 = madd(k0, v, o), l0 = madd(l0, z, o);
-      o = v128.load32_splat(x + xStride, 68);
-      i1 = madd(i1, t, o), j1 = madd(j1, u, o);
-      k1 = madd(k1, v, o), l1 = madd(l1, z, o);
-      o = v128.load32_splat(x + stride2, 68);
-      i2 = madd(i2, t, o), j2 = madd(j2, u, o);
-      k2 = madd(k2, v, o), l2 = madd(l2, z, o);
-      o = v128.load32_splat(x + stride3, 68);
-      i3 = madd(i3, t, o), j3 = madd(j3, u, o);
-      k3 = madd(k3, v, o), l3 = madd(l3, z, o);
-    }
-    const packed = kind <= Q8 ? v128.load(w + payloadBytes(kind)) : mask;
-    const packed2 = kind <= Q8 ? v128.load(w2 + payloadBytes(kind)) : mask;
-    let own = scalesOf(0, packed, bits, scale);
-    a0 = finish(kind, a0, p0, i0, own), a1 = finish(kind, a1, p1, i1, own);
-    a2 = finish(kind, a2, p2, i2, own), a3 = finish(kind, a3, p3, i3, own);
-    own = scalesOf(1, packed, bits, scale);
-    b0 = finish(kind, b0, q0, j0, own), b1 = finish(kind, b1, q1, j1, own);
-    b2 = finish(kind, b2, q2, j2, own), b3 = finish(kind, b3, q3, j3, own);
-    own = scalesOf(0, packed2, bits, scale);
-    c0 = finish(kind, c0, r0, k0, own), c1 = finish(kind, c1, r1, k1, own);
-    c2 = finish(kind, c2, r2, k2, own), c3 = finish(kind, c3, r3, k3, own);
-    own = scalesOf(1, packed2, bits, scale);
-    d0 = finish(kind, d0, s0, l0, own), d1 = finish(kind, d1, s1, l1, own);
-    d2 = finish(kind, d2, s2, l2, own), d3 = finish(kind, d3, s3, l3, own);
-    x += 64;
-    w += blockBytes(kind);
-    w2 += blockBytes(kind);
+  let p0 = f32x4.splat(0), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
+  let r0 = p0, r1 = p0, r2 = p0, r3 = p0, s0 = p0, s1 = p0, s2 = p0, s3 = p0;
+  for (const end = at + 1024; at < end; at += 128, x += 8) {
+    let t = v128.load(at), u = v128.load(at, 16), v = v128.load(at, 32), z = v128.load(at, 48);
+    let o = v128.load32_splat(x);
+    p0 = madd(p0, t, o), q0 = madd(q0, u, o);
+    r0 = madd(r0, v, o), s0 = madd(s0, z, o);
+    o = v128.load32_splat(x + xStride);
+    p1 = madd(p1, t, o), q1 = madd(q1, u, o);
+    r1 = madd(r1, v, o), s1 = madd(s1, z, o);
+    o = v128.load32_splat(x + stride2);
+    p2 = madd(p2, t, o), q2 = madd(q2, u, o);
+    r2 = madd(r2, v, o), s2 = madd(s2, z, o);
+    o = v128.load32_splat(x + stride3);
+    p3 = madd(p3, t, o), q3 = madd(q3, u, o);
+    r3 = madd(r3, v, o), s3 = madd(s3, z, o);
+    t = v128.load(at, 64), u = v128.load(at, 80), v = v128.load(at, 96), z = v128.load(at, 112);
+    o = v128.load32_splat(x, 4);
+    p0 = madd(p0, t, o), q0 = madd(q0, u, o);
+    r0 = madd(r0, v, o), s0 = madd(s0, z, o);
+    o = v128.load32_splat(x + xStride, 4);
+    p1 = madd(p1, t, o), q1 = madd(q1, u, o);
+    r1 = madd(r1, v, o), s1 = madd(s1, z, o);
+    o = v128.load32_splat(x + stride2, 4);
+    p2 = madd(p2, t, o), q2 = madd(q2, u, o);
+    r2 = madd(r2, v, o), s2 = madd(s2, z, o);
+    o = v128.load32_splat(x + stride3, 4);
+    p3 = madd(p3, t, o), q3 = madd(q3, u, o);
+    r3 = madd(r3, v, o), s3 = madd(s3, z, o);
   }
-  v128.store(y, a0);
-  v128.store(y, b0, 16);
-  v128.store(y2, c0);
-  v128.store(y2, d0, 16);
+  let i0 = f32x4.splat(0), i1 = i0, i2 = i0, i3 = i0, j0 = i0, j1 = i0, j2 = i0, j3 = i0;
+  let k0 = i0, k1 = i0, k2 = i0, k3 = i0, l0 = i0, l1 = i0, l2 = i0, l3 = i0;
+  for (const end = at + 1024; at < end; at += 128, x += 8) {
+    let t = v128.load(at), u = v128.load(at, 16), v = v128.load(at, 32), z = v128.load(at, 48);
+    let o = v128.load32_splat(x);
+    i0 = madd(i0, t, o), j0 = madd(j0, u, o);
+    k0 = madd(k0, v, o), l0 = madd(l0, z, o);
+    o = v128.load32_splat(x + xStride);
+    i1 = madd(i1, t, o), j1 = madd(j1, u, o);
+    k1 = madd(k1, v, o), l1 = madd(l1, z, o);
+    o = v128.load32_splat(x + stride2);
+    i2 = madd(i2, t, o), j2 = madd(j2, u, o);
+    k2 = madd(k2, v, o), l2 = madd(l2, z, o);
+    o = v128.load32_splat(x + stride3);
+    i3 = madd(i3, t, o), j3 = madd(j3, u, o);
+    k3 = madd(k3, v, o), l3 = madd(l3, z, o);
+    t = v128.load(at, 64), u = v128.load(at, 80), v = v128.load(at, 96), z = v128.load(at, 112);
+    o = v128.load32_splat(x, 4);
+    i0 = madd(i0, t, o), j0 = madd(j0, u, o);
+    k0 = madd(k0, v, o), l0 = madd(l0, z, o);
+    o = v128.load32_splat(x + xStride, 4);
+    i1 = madd(i1, t, o), j1 = madd(j1, u, o);
+    k1 = madd(k1, v, o), l1 = madd(l1, z, o);
+    o = v128.load32_splat(x + stride2, 4);
+    i2 = madd(i2, t, o), j2 = madd(j2, u, o);
+    k2 = madd(k2, v, o), l2 = madd(l2, z, o);
+    o = v128.load32_splat(x + stride3, 4);
+    i3 = madd(i3, t, o), j3 = madd(j3, u, o);
+    k3 = madd(k3, v, o), l3 = madd(l3, z, o);
+  }
+  let a = finish(kind, v128.load(y), p0, i0, c), b = finish(kind, v128.load(y, 16), q0, j0, d);
+  let g = finish(kind, v128.load(y2), r0, k0, e), h = finish(kind, v128.load(y2, 16), s0, l0, f);
+  v128.store(y, a);
+  v128.store(y, b, 16);
+  v128.store(y2, g);
+  v128.store(y2, h, 16);
   y += yStride;
   y2 += yStride;
-  v128.store(y, a1);
-  v128.store(y, b1, 16);
-  v128.store(y2, c1);
-  v128.store(y2, d1, 16);
+  a = finish(kind, v128.load(y), p1, i1, c), b = finish(kind, v128.load(y, 16), q1, j1, d);
+  g = finish(kind, v128.load(y2), r1, k1, e), h = finish(kind, v128.load(y2, 16), s1, l1, f);
+  v128.store(y, a);
+  v128.store(y, b, 16);
+  v128.store(y2, g);
+  v128.store(y2, h, 16);
   y += yStride;
   y2 += yStride;
-  v128.store(y, a2);
-  v128.store(y, b2, 16);
-  v128.store(y2, c2);
-  v128.store(y2, d2, 16);
+  a = finish(kind, v128.load(y), p2, i2, c), b = finish(kind, v128.load(y, 16), q2, j2, d);
+  g = finish(kind, v128.load(y2), r2, k2, e), h = finish(kind, v128.load(y2, 16), s2, l2, f);
+  v128.store(y, a);
+  v128.store(y, b, 16);
+  v128.store(y2, g);
+  v128.store(y2, h, 16);
   y += yStride;
   y2 += yStride;
-  v128.store(y, a3);
-  v128.store(y, b3, 16);
-  v128.store(y2, c3);
-  v128.store(y2, d3, 16);
+  a = finish(kind, v128.load(y), p3, i3, c), b = finish(kind, v128.load(y, 16), q3, j3, d);
+  g = finish(kind, v128.load(y2), r3, k3, e), h = finish(kind, v128.load(y2, 16), s3, l3, f);
+  v128.store(y, a);
+  v128.store(y, b, 16);
+  v128.store(y2, g);
+  v128.store(y2, h, 16);
 }
 
 @inline
@@ -418,17 +441,44 @@ function exact(
   yStride: usize,
   groups: i32,
   tokens: i32,
+  room: usize,
 ): void {
+  const mask = maskOf(kind), mask2 = kind == Q4 ? i32x4.splat(highNibble) : mask;
+  const power = f32x4.splat(kind == Q4 ? lowPower : halfPower), power2 = kind == Q4 ? f32x4.splat(highPower) : power;
+  const bias = f32x4.splat(lowBias), bias2 = f32x4.splat(highBias);
+  const bits = i32x4.splat(halfBits), scale = f32x4.splat(halfPower);
   const step = blockBytes(kind) * blocks;
+  const fours = tokens & -4;
   for (let g = 0; g < groups; g += 2, w += 2 * step, y += 64) {
     // The last of an odd number of groups is its own neighbour: it is computed twice.
     const second = g + 1 < groups;
     const w2 = second ? w + step : w, y2 = second ? y + 32 : y;
-    let t = 0;
-    for (; t + 4 <= tokens; t += 4) {
-      tile(kind, w, w2, x + t * xStride, xStride, blocks, y + t * yStride, y2 + t * yStride, yStride);
+    for (let t = 0, to = y, to2 = y2; t < fours; t++, to += yStride, to2 += yStride) {
+      v128.store(to, f32x4.splat(0));
+      v128.store(to, f32x4.splat(0), 16);
+      v128.store(to2, f32x4.splat(0));
+      v128.store(to2, f32x4.splat(0), 16);
     }
-    for (; t < tokens; t++) far(kind, 1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, second ? 2 : 1);
+    if (fours > 0) {
+      for (let n = 0, from = w, from2 = w2, at = x; n < blocks; n++, at += 128) {
+        unpackBlocks(kind, from, from2, room, mask, mask2, power, power2, bias, bias2);
+        const packed = kind <= Q8 ? v128.load(from + payloadBytes(kind)) : mask;
+        const packed2 = kind <= Q8 ? v128.load(from2 + payloadBytes(kind)) : mask;
+        const c = scalesOf(0, packed, bits, scale), d = scalesOf(1, packed, bits, scale);
+        const e = scalesOf(0, packed2, bits, scale), f = scalesOf(1, packed2, bits, scale);
+        for (let t = 0, own = at, to = y, to2 = y2; t < fours; t += 4) {
+          tile(kind, room, own, xStride, to, to2, yStride, c, d, e, f);
+          own += 4 * xStride;
+          to += 4 * yStride;
+          to2 += 4 * yStride;
+        }
+        from += blockBytes(kind);
+        from2 += blockBytes(kind);
+      }
+    }
+    for (let t = fours; t < tokens; t++) {
+      far(kind, 1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, second ? 2 : 1);
+    }
   }
 }
 
@@ -438,6 +488,7 @@ function exact(
  * @param w the first group
  * @param x tokens rows of 32 * blocks binary32, xStride bytes apart
  * @param y tokens rows, yStride bytes apart; 8 * groups binary32 of each are written
+ * @param room 2048 bytes of scratch
  */
 export function f32_q4(
   w: usize,
@@ -448,8 +499,9 @@ export function f32_q4(
   yStride: usize,
   groups: i32,
   tokens: i32,
+  room: usize,
 ): void {
-  exact(Q4, w, x, xStride, blocks, y, yStride, groups, tokens);
+  exact(Q4, w, x, xStride, blocks, y, yStride, groups, tokens, room);
 }
 export function f32_q8(
   w: usize,
@@ -460,8 +512,9 @@ export function f32_q8(
   yStride: usize,
   groups: i32,
   tokens: i32,
+  room: usize,
 ): void {
-  exact(Q8, w, x, xStride, blocks, y, yStride, groups, tokens);
+  exact(Q8, w, x, xStride, blocks, y, yStride, groups, tokens, room);
 }
 export function f32_bf16(
   w: usize,
@@ -472,8 +525,9 @@ export function f32_bf16(
   yStride: usize,
   groups: i32,
   tokens: i32,
+  room: usize,
 ): void {
-  exact(BF16, w, x, xStride, blocks, y, yStride, groups, tokens);
+  exact(BF16, w, x, xStride, blocks, y, yStride, groups, tokens, room);
 }
 export function f32_f16(
   w: usize,
@@ -484,8 +538,9 @@ export function f32_f16(
   yStride: usize,
   groups: i32,
   tokens: i32,
+  room: usize,
 ): void {
-  exact(F16, w, x, xStride, blocks, y, yStride, groups, tokens);
+  exact(F16, w, x, xStride, blocks, y, yStride, groups, tokens, room);
 }
 export function f32_f32(
   w: usize,
@@ -496,8 +551,9 @@ export function f32_f32(
   yStride: usize,
   groups: i32,
   tokens: i32,
+  room: usize,
 ): void {
-  exact(F32, w, x, xStride, blocks, y, yStride, groups, tokens);
+  exact(F32, w, x, xStride, blocks, y, yStride, groups, tokens, room);
 }
 
 /**
