@@ -65,11 +65,10 @@ const STREAMS = 4;
 const QUAD_TILE = 256;
 
 /**
- * Pieces of a product for each thread at most, so that those that are early find something left to do. Of one for several
- * tokens there are few, since every piece reads all tokens.
+ * Pieces of a product for each thread at most, so that one that is early finds something left to do. Not more: each piece
+ * begins new streams of memory, and reads all tokens.
  */
-const PIECES = 8;
-const PIECES_OF_TOKENS = 2;
+const PIECES = 2;
 
 /** Products of a weight and an activation that a piece has at least: some microseconds' work. */
 const PIECE_PRODUCTS = 65536;
@@ -415,9 +414,7 @@ export class Machine {
     for (let m = 0, at = 8; m < matrices; m += each, at += 5 * each) total += unitsOf(c[at + 1], quads);
     const most = quads ? QUAD_TILE : GROUP_TILE / 2;
     const least = Math.ceil(PIECE_PRODUCTS / ((quads ? STREAMS : 2) * GROUP * 32 * blocks * tokens * each));
-    const perThread = threads === 1
-      ? 1
-      : Math.min(quads ? PIECES : PIECES_OF_TOKENS, Math.floor(total / (threads * least)));
+    const perThread = threads === 1 ? 1 : Math.min(PIECES, Math.floor(total / (threads * least)));
     const count = Math.max(Math.ceil(total / most), Math.min(total, Math.max(1, perThread) * threads));
     return { quads, total, count };
   }
