@@ -70,8 +70,8 @@ const QUAD_TILE = 256;
  */
 const PIECES = 2;
 
-/** Products of a weight and an activation that a piece has at least: some microseconds' work. */
-const PIECE_PRODUCTS = 65536;
+/** Products of a weight and an activation that a piece has at least: a thousand times as long as it takes to begin one. */
+const PIECE_PRODUCTS = 400000;
 
 /** The address that stands for the thread's own prepared activations. */
 export const PRIVATE = -1;
@@ -96,8 +96,8 @@ const HEAD_ROOM = MOST_HEADS * MOST_HEAD_DIM * 4;
 /** Bytes of results of one tile; there are two, for gate and up. */
 const TILE_BYTES = TOKEN_TILE * GROUP_TILE * GROUP * 4;
 
-/** Bytes of two groups of a block as binary32, which exact products need. */
-const UNPACKED_BYTES = 2 * GROUP * 32 * 4;
+/** Bytes of two groups of a block as binary32, and of their sums, which exact products need. */
+const UNPACKED_BYTES = 2 * GROUP * 32 * 4 + 2 * GROUP * 4 * TOKEN_TILE;
 
 /** What every thread must know before the first program. */
 export interface Layout {

@@ -268,7 +268,7 @@ function far(
 }
 
 /** Bytes of a block of two groups as binary32. */
-const ROOM: usize = 2048;
+const UNPACKED: usize = 2048;
 
 /**
  * A block of two groups, the second at w2, as binary32, for q4 and q8 without the scales: for each of the 32 columns the
@@ -317,10 +317,11 @@ function unpackBlocks(
 }
 
 /**
- * Adds to two groups of results, at y and y2, the products of a block of them with four tokens. Columns 0 to 15 of the
- * block come first, then 16 to 31.
+ * Adds the products of a block of two groups with four tokens to their sums. Columns 0 to 15 of the block come first, then
+ * 16 to 31.
  *
  * @param at what {@link unpackBlocks} made
+ * @param sums of each token those of the 16 rows
  * @param c,d,e,f the scales of the 16 rows, which only count for q4 and q8
  */
 @inline
@@ -329,9 +330,7 @@ function tile(
   at: usize,
   x: usize,
   xStride: usize,
-  y: usize,
-  y2: usize,
-  yStride: usize,
+  sums: usize,
   c: v128,
   d: v128,
   e: v128,
@@ -398,36 +397,30 @@ function tile(
     i3 = madd(i3, t, o), j3 = madd(j3, u, o);
     k3 = madd(k3, v, o), l3 = madd(l3, z, o);
   }
-  let a = finish(kind, v128.load(y), p0, i0, c), b = finish(kind, v128.load(y, 16), q0, j0, d);
-  let g = finish(kind, v128.load(y2), r0, k0, e), h = finish(kind, v128.load(y2, 16), s0, l0, f);
-  v128.store(y, a);
-  v128.store(y, b, 16);
-  v128.store(y2, g);
-  v128.store(y2, h, 16);
-  y += yStride;
-  y2 += yStride;
-  a = finish(kind, v128.load(y), p1, i1, c), b = finish(kind, v128.load(y, 16), q1, j1, d);
-  g = finish(kind, v128.load(y2), r1, k1, e), h = finish(kind, v128.load(y2, 16), s1, l1, f);
-  v128.store(y, a);
-  v128.store(y, b, 16);
-  v128.store(y2, g);
-  v128.store(y2, h, 16);
-  y += yStride;
-  y2 += yStride;
-  a = finish(kind, v128.load(y), p2, i2, c), b = finish(kind, v128.load(y, 16), q2, j2, d);
-  g = finish(kind, v128.load(y2), r2, k2, e), h = finish(kind, v128.load(y2, 16), s2, l2, f);
-  v128.store(y, a);
-  v128.store(y, b, 16);
-  v128.store(y2, g);
-  v128.store(y2, h, 16);
-  y += yStride;
-  y2 += yStride;
-  a = finish(kind, v128.load(y), p3, i3, c), b = finish(kind, v128.load(y, 16), q3, j3, d);
-  g = finish(kind, v128.load(y2), r3, k3, e), h = finish(kind, v128.load(y2, 16), s3, l3, f);
-  v128.store(y, a);
-  v128.store(y, b, 16);
-  v128.store(y2, g);
-  v128.store(y2, h, 16);
+  let a = finish(kind, v128.load(sums), p0, i0, c), b = finish(kind, v128.load(sums, 16), q0, j0, d);
+  let g = finish(kind, v128.load(sums, 32), r0, k0, e), h = finish(kind, v128.load(sums, 48), s0, l0, f);
+  v128.store(sums, a);
+  v128.store(sums, b, 16);
+  v128.store(sums, g, 32);
+  v128.store(sums, h, 48);
+  a = finish(kind, v128.load(sums, 64), p1, i1, c), b = finish(kind, v128.load(sums, 80), q1, j1, d);
+  g = finish(kind, v128.load(sums, 96), r1, k1, e), h = finish(kind, v128.load(sums, 112), s1, l1, f);
+  v128.store(sums, a, 64);
+  v128.store(sums, b, 80);
+  v128.store(sums, g, 96);
+  v128.store(sums, h, 112);
+  a = finish(kind, v128.load(sums, 128), p2, i2, c), b = finish(kind, v128.load(sums, 144), q2, j2, d);
+  g = finish(kind, v128.load(sums, 160), r2, k2, e), h = finish(kind, v128.load(sums, 176), s2, l2, f);
+  v128.store(sums, a, 128);
+  v128.store(sums, b, 144);
+  v128.store(sums, g, 160);
+  v128.store(sums, h, 176);
+  a = finish(kind, v128.load(sums, 192), p3, i3, c), b = finish(kind, v128.load(sums, 208), q3, j3, d);
+  g = finish(kind, v128.load(sums, 224), r3, k3, e), h = finish(kind, v128.load(sums, 240), s3, l3, f);
+  v128.store(sums, a, 192);
+  v128.store(sums, b, 208);
+  v128.store(sums, g, 224);
+  v128.store(sums, h, 240);
 }
 
 @inline
@@ -450,15 +443,13 @@ function exact(
   const step = blockBytes(kind) * blocks;
   const fours = tokens & -4;
   for (let g = 0; g < groups; g += 2, w += 2 * step, y += 64) {
-    // The last of an odd number of groups is its own neighbour: it is computed twice.
+    // The last of an odd number of groups is its own neighbour.
     const second = g + 1 < groups;
-    const w2 = second ? w + step : w, y2 = second ? y + 32 : y;
-    for (let t = 0, to = y, to2 = y2; t < fours; t++, to += yStride, to2 += yStride) {
-      v128.store(to, f32x4.splat(0));
-      v128.store(to, f32x4.splat(0), 16);
-      v128.store(to2, f32x4.splat(0));
-      v128.store(to2, f32x4.splat(0), 16);
-    }
+    const w2 = second ? w + step : w;
+    // Close to each other, whatever the distance of the results: at some distances they would all have the same place in
+    // the processor's cache.
+    const sums = room + UNPACKED, end = sums + (<usize> fours << 6);
+    for (let at = sums; at < end; at += 16) v128.store(at, f32x4.splat(0));
     if (fours > 0) {
       for (let n = 0, from = w, from2 = w2, at = x; n < blocks; n++, at += 128) {
         unpackBlocks(kind, from, from2, room, mask, mask2, power, power2, bias, bias2);
@@ -466,14 +457,20 @@ function exact(
         const packed2 = kind <= Q8 ? v128.load(from2 + payloadBytes(kind)) : mask;
         const c = scalesOf(0, packed, bits, scale), d = scalesOf(1, packed, bits, scale);
         const e = scalesOf(0, packed2, bits, scale), f = scalesOf(1, packed2, bits, scale);
-        for (let t = 0, own = at, to = y, to2 = y2; t < fours; t += 4) {
-          tile(kind, room, own, xStride, to, to2, yStride, c, d, e, f);
-          own += 4 * xStride;
-          to += 4 * yStride;
-          to2 += 4 * yStride;
+        for (let own = at, to = sums; to < end; to += 256, own += 4 * xStride) {
+          tile(kind, room, own, xStride, to, c, d, e, f);
         }
         from += blockBytes(kind);
         from2 += blockBytes(kind);
+      }
+    }
+    for (let at = sums, to = y; at < end; at += 64, to += yStride) {
+      const a = v128.load(at), b = v128.load(at, 16), c = v128.load(at, 32), d = v128.load(at, 48);
+      v128.store(to, a);
+      v128.store(to, b, 16);
+      if (second) {
+        v128.store(to, c, 32);
+        v128.store(to, d, 48);
       }
     }
     for (let t = fours; t < tokens; t++) {
@@ -488,7 +485,7 @@ function exact(
  * @param w the first group
  * @param x tokens rows of 32 * blocks binary32, xStride bytes apart
  * @param y tokens rows, yStride bytes apart; 8 * groups binary32 of each are written
- * @param room 2048 bytes of scratch
+ * @param room 2048 bytes of scratch, and 64 for each token
  */
 export function f32_q4(
   w: usize,
