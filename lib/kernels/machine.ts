@@ -70,7 +70,7 @@ const QUAD_TILE = 256;
  */
 const PIECES = 2;
 
-/** Products of a weight and an activation that a piece has at least: a thousand times as long as it takes to begin one. */
+/** Products of a weight and an activation that a piece has at least: some ten times what it costs to begin one. */
 const PIECE_PRODUCTS = 400000;
 
 /** The address that stands for the thread's own prepared activations. */
