@@ -4,7 +4,8 @@
  * @module
  */
 
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { dirname } from "@std/path/dirname";
 import { engineFlags } from "../lib/kernels/flags.ts";
 import { ROOT, text } from "./program.ts";
 
@@ -14,6 +15,20 @@ Deno.test("only Linux on x86-64 is asked for 256-bit operations", () => {
   assert(engineFlags({ os: "linux", arch: "x86_64" }).includes(REVECTORIZE));
   for (const machine of [{ os: "linux", arch: "aarch64" }, { os: "darwin", arch: "x86_64" }]) {
     assert(!engineFlags(machine).includes(REVECTORIZE));
+  }
+});
+
+Deno.test("README: what it says to run with the flags runs with them", async () => {
+  const line = Deno.readTextFileSync(`${ROOT}README.md`).match(/^DENO_V8_FLAGS=\$\(.*$/m)![0];
+  const path = `${dirname(Deno.execPath())}:${Deno.env.get("PATH")}`;
+  const shown = line.replace("main.ts --version", "eval 'console.log(Deno.env.get(\"DENO_V8_FLAGS\"))'")
+    .replace("run --allow-all eval", "eval");
+  for (const [command, wanted] of [[line, /^rabbit \d/], [shown, /--no-wasm-bounds-checks/]] as const) {
+    const { code, out } = text(
+      await new Deno.Command("sh", { args: ["-c", command], cwd: ROOT, env: { PATH: path } }).output(),
+    );
+    assertEquals(code, 0, command);
+    assertMatch(out, wanted);
   }
 });
 
