@@ -7,7 +7,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { dirname } from "@std/path/dirname";
 import { engineFlags } from "../lib/kernels/flags.ts";
-import { ROOT, text } from "./program.ts";
+import { inTemporary, ROOT, text } from "./program.ts";
 
 const REVECTORIZE = "--experimental-wasm-revectorize";
 
@@ -31,6 +31,14 @@ Deno.test("README: what it says to run with the flags runs with them", async () 
     assertMatch(out, wanted);
   }
 });
+
+Deno.test("the task `rabbit` runs in the directory where it is called", () =>
+  inTemporary(async (cwd) => {
+    const args = ["task", "--quiet", "--config", `${ROOT}deno.json`, "rabbit", "gen", "--out", "a model"];
+    const { code, err } = text(await new Deno.Command(Deno.execPath(), { args, cwd }).output());
+    assertEquals([code, err], [0, ""]);
+    assert(Deno.statSync(`${cwd}/a model/model.safetensors`).isFile);
+  }));
 
 /** Compiles the kernels, all at once and on one thread, and prints the index of each export. V8 prints the rest. */
 const SCRIPT = `

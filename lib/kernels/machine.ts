@@ -65,12 +65,12 @@ const STREAMS = 4;
 const QUAD_TILE = 256;
 
 /**
- * Pieces of a product for each thread at most, so that one that is early finds something left to do. Not more: each piece
- * begins new streams of memory, and reads all tokens.
+ * Pieces of a product for each thread, so that one that is early finds something left to do; more only where the results of
+ * so few would not fit a tile: each piece begins new streams of memory, and reads all tokens.
  */
 const PIECES = 2;
 
-/** Products of a weight and an activation that a piece has at least: some ten times what it costs to begin one. */
+/** Products that each of those pieces must have, some ten times what it costs to begin one; else a thread has one piece. */
 const PIECE_PRODUCTS = 400000;
 
 /** The address that stands for the thread's own prepared activations. */
