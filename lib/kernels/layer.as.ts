@@ -304,7 +304,6 @@ function attendHeads(
 ): void {
   const row = <usize> (length * size);
   const qRow = <usize> (size == 4 ? d << 2 : length << 1);
-  const used = size == 4 ? qRow : row;
   const factor0 = v128.load32_splat(factors);
   const factor1 = heads > 1 ? v128.load32_splat(factors, 4) : factor0;
   const factor2 = heads > 2 ? v128.load32_splat(factors, 8) : factor0;
@@ -317,7 +316,7 @@ function attendHeads(
     let a0 = i32x4.splat(0), b0 = a0, c0 = a0, d0 = a0;
     let a1 = a0, b1 = a0, c1 = a0, d1 = a0, a2 = a0, b2 = a0, c2 = a0, d2 = a0;
     if (size == 4) {
-      for (let at = k0, from = q, end = k0 + used; at < end; at += 16, from += 16) {
+      for (let at = k0, from = q, end = k0 + qRow; at < end; at += 16, from += 16) {
         const x0 = v128.load(from);
         const x1 = heads > 1 ? v128.load(from + qRow) : x0;
         const x2 = heads > 2 ? v128.load(from + 2 * qRow) : x0;

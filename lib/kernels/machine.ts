@@ -222,11 +222,10 @@ export class Machine {
       const start = performance.now();
       this.#slept = 0;
       const more = this.#run(epoch);
-      this.#stalls.add(
-        this.#commands[(epoch & 1) * MAX_COMMANDS * COMMAND_WORDS + 3],
-        performance.now() - start,
-        this.#slept,
-      );
+      if (this.#thread === 0) {
+        const tokens = this.#commands[(epoch & 1) * MAX_COMMANDS * COMMAND_WORDS + 3];
+        this.#stalls.add(tokens, performance.now() - start, this.#slept);
+      }
       return more;
     } catch (error) {
       this.#fail(String(error));
