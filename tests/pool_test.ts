@@ -11,6 +11,7 @@ import {
   type Operations,
   padded,
 } from "../lib/kernels/operations.ts";
+import { TOKEN_TILE } from "../lib/kernels/machine.ts";
 import { Pool } from "../lib/kernels/pool.ts";
 import { exp, Reference } from "../lib/kernels/reference.ts";
 import { assertSameBits, load, MODELS, TINY, using } from "./models.ts";
@@ -18,8 +19,8 @@ import { ROOT } from "./program.ts";
 
 const ACTIVATIONS: readonly Activations[] = ["f32", "i16", "i8"];
 const THREADS = [1, 2, 3];
-/** Around every number at which the kernels change their way: 1, 4 and 32. */
-const TOKENS = [1, 2, 3, 4, 5, 9, 33, 70];
+/** Around every number at which the kernels change their way: 1, 4 and 64. */
+const TOKENS = [1, 2, 3, 4, 5, 9, 65, 70];
 const MOST_TOKENS = 70;
 
 /** Half a unit in the last place of 1 in binary32. */
@@ -297,19 +298,22 @@ function exactProduct(w: Weights, row: number, x: Float32Array, activations: Act
   return { sum, bound: moved + (k + 1) * U / (1 - k * U) * (magnitude + moved) + k * 32 * 2 ** -149 };
 }
 
+/** More than a tile, and a tile that does not end with four. */
+const MORE_TOKENS = TOKEN_TILE + 5;
+
 Deno.test({
   name: "Pool.project of more rows and tokens than a tile gives the bits of Reference",
   ...unsanitized,
   async fn() {
     for (const format of [Q4B32, BF16]) {
-      for (const tokens of [1, 33]) {
+      for (const tokens of [1, MORE_TOKENS]) {
         await agree("f32", (ops) => {
           const random = new Random(9);
           const matrix = loadMatrix(ops, weights(format, 1043, 32, random));
           const up = loadMatrix(ops, weights(format, 1043, 32, random));
-          const from = ops.buffer(33, 32);
-          const [out, sum, gated] = [1, 2, 3].map(() => ops.buffer(33, 1043));
-          for (let t = 0; t < 33; t++) ops.row(from, t).set(numbers(32, random));
+          const from = ops.buffer(MORE_TOKENS, 32);
+          const [out, sum, gated] = [1, 2, 3].map(() => ops.buffer(MORE_TOKENS, 1043));
+          for (let t = 0; t < MORE_TOKENS; t++) ops.row(from, t).set(numbers(32, random));
           ops.project({ from }, tokens, [{ matrix, out }]);
           ops.projectAdd({ from }, tokens, up, sum);
           ops.projectGated({ from }, tokens, matrix, up, gated);
@@ -473,9 +477,9 @@ function noise(format: Format, rows: number, columns: number): Weights {
   return { format, rows, columns, bytes, values: new Float64Array() };
 }
 
-// Of 10 MiB half is kept free and one is for reading, which leaves 4 for weights. Each of these takes more than 8 and
-// less than 12 as it is held: 4 bytes a weight, 2, and 1 + 1/16 or 1/2 + 1/16 with the scales.
-const SMALL = 10 << 20;
+// Of 12 MiB half is kept free and one is for reading, which leaves 5 for weights. Each of these takes more than 8 and
+// less than 11 as it is held: 4 bytes a weight, 2, and 1 + 1/16 or 1/2 + 1/16 with the scales.
+const SMALL = 12 << 20;
 const LARGE: readonly [Format, number, number, number][] = [
   [F32, 2203, 1000, 2203 * 1000 * 4],
   [F64, 2203, 1000, 2203 * 1000 * 4],
@@ -495,16 +499,16 @@ Deno.test("Pool gives the same bits when weights lie in several memories", () =>
         const other = loadMatrix(ops, weights(format, rows, 32, random, false));
         const norm = { weight: loadVector(ops, numbers(columns, random)), eps: 1e-5 };
         const bias = loadVector(ops, numbers(rows, random));
-        const from = ops.buffer(34, columns);
-        const narrow = ops.buffer(34, 32);
-        for (let t = 0; t < 34; t++) {
+        const from = ops.buffer(MORE_TOKENS, columns);
+        const narrow = ops.buffer(MORE_TOKENS, 32);
+        for (let t = 0; t < MORE_TOKENS; t++) {
           ops.row(from, t).set(numbers(columns, random));
           ops.row(narrow, t).set(numbers(32, random));
         }
         const results: Results = new Map();
-        const out = ops.buffer(34, rows);
-        const rowsOf = ops.buffer(34, columns);
-        for (const tokens of format === F64 ? [2] : [1, 34]) {
+        const out = ops.buffer(MORE_TOKENS, rows);
+        const rowsOf = ops.buffer(MORE_TOKENS, columns);
+        for (const tokens of format === F64 ? [2] : [1, MORE_TOKENS]) {
           const what = `${format.name} ${activations}, ${tokens} tokens`;
           ops.project({ from, norm }, tokens, [{ matrix, bias, out }]);
           ops.projectAdd({ from: narrow }, tokens, other, out);

@@ -53,10 +53,10 @@ export const GROUP = 8;
 const ROW_BYTES = GROUP * 4;
 
 /** Tokens that a piece of work takes at once: their results stay in a processor's cache. */
-export const TOKEN_TILE = 32;
+export const TOKEN_TILE = 64;
 
 /** Groups that it takes at once, for the same reason. */
-export const GROUP_TILE = 64;
+export const GROUP_TILE = 32;
 
 /** Streams of a matrix that the kernels for one token read at once, a group of each in turn: a quad of groups. */
 const STREAMS = 4;
@@ -120,9 +120,9 @@ export function scratchBytes(preparedBytes: number, scoreBytes: number): number 
   return (TOKEN_TILE + 1) * preparedBytes + scoreBytes + 2 * TILE_BYTES + UNPACKED_BYTES + 4096;
 }
 
-/** Bytes of one token's prepared activations: binary32, or integers with scales and sums. */
-export function preparedBytes(blocks: number): number {
-  return blocks * (32 * 4 + 8);
+/** Bytes of one token's prepared activations, by mode: binary32, or integers with scales and sums. */
+export function preparedBytes(mode: number, blocks: number): number {
+  return blocks * (mode === MODE.f32 ? 32 * 4 : mode === MODE.i8 ? 32 + 8 : 32 * 2 + 8);
 }
 
 /** Where a thread counts the programs that it has left. */
@@ -379,18 +379,25 @@ export class Machine {
 
   /** Token t of: x, x stride, tokens, length (whole blocks), width, norm weight or 0, eps, mode, out or PRIVATE, out stride. */
   #prepare(c: Float64Array, t: number): void {
-    const [, x, stride, , length, width, norm, eps, mode, out, outStride] = c;
+    const [, x, stride, tokens, length, width, norm, eps, mode, out, outStride] = c;
     const wasm = this.#wasm[0];
-    const to = out === PRIVATE ? this.#prepared[0] : out + t * outStride;
+    const alone = out === PRIVATE;
+    const to = alone ? this.#prepared[0] : out + t * outStride;
     let from = x + t * stride;
     if (norm !== 0) {
-      const at = mode === MODE.f32 ? to : this.#normal;
+      const at = alone && mode === MODE.f32 ? to : this.#normal;
       wasm.rms_norm(from, norm, at, length, width, eps);
       from = at;
     }
     const blocks = length / 32;
-    if (mode === MODE.i8) wasm.quantize_i8(from, blocks, to);
-    else if (mode !== MODE.f32) {
+    if (mode === MODE.f32) {
+      if (alone) return;
+      // Products read a block of all tokens of a tile, then the next block.
+      const first = t - t % TOKEN_TILE;
+      const step = Math.min(TOKEN_TILE, tokens - first) * 128;
+      wasm.arrange(from, blocks, out + first * outStride + (t - first) * 128, step);
+    } else if (mode === MODE.i8) wasm.quantize_i8(from, blocks, to);
+    else {
       wasm.quantize_i16(from, blocks, to, mode === MODE.i8paired ? 127 : 32767, mode === MODE.i16 ? 0 : 1);
     }
   }
@@ -487,7 +494,7 @@ export class Machine {
     const bytes = blocks * GROUP_BYTES[kind];
     if (quads > 0) wasm[FAR_KERNELS[mode][kind]](w + from * bytes, perStream * bytes, x, blocks, out, step, quads);
     const rest = w + STREAMS * perStream * bytes;
-    if (left > 0) wasm[KERNELS[mode][kind]](rest, x, 0, blocks, outLeft, 0, left, 1, this.#unpacked[0]);
+    if (left > 0) wasm[KERNELS[mode][kind]](rest, x, blocks, outLeft, 0, left, 1, this.#unpacked[0]);
   }
 
   /** What becomes of a row of `length` results: in their place, or of a tile (with those of up in the other tile). */
@@ -538,7 +545,7 @@ export class Machine {
     this.#segments(record, first, end, (memory, w, from, groups) => {
       const to = y + (from - first) * GROUP * 4;
       if (memory === 0) {
-        this.#wasm[0][kernel](w, x, xStride, blocks, to, yStride, groups, tokens, this.#unpacked[0]);
+        this.#wasm[0][kernel](w, x, blocks, to, yStride, groups, tokens, this.#unpacked[0]);
         return;
       }
       // The kernels see one memory: the activations go there, the results come back.
@@ -546,7 +553,7 @@ export class Machine {
       const rowBytes = groups * GROUP * 4;
       this.#move(0, x, memory, own, tokens * xStride);
       const room = this.#unpacked[memory];
-      this.#wasm[memory][kernel](w, own, xStride, blocks, this.#tiles[memory], rowBytes, groups, tokens, room);
+      this.#wasm[memory][kernel](w, own, blocks, this.#tiles[memory], rowBytes, groups, tokens, room);
       for (let k = 0; k < tokens; k++) {
         this.#move(memory, this.#tiles[memory] + k * rowBytes, 0, to + k * yStride, rowBytes);
       }

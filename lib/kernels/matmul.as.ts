@@ -238,6 +238,8 @@ function block1(
 
 /**
  * `groups` groups of each of `streams` streams times one token; exact binary32 activations. See {@link f32_q4_far}.
+ *
+ * @param xStep bytes from one block of the token to the next one
  */
 @inline
 function far(
@@ -246,6 +248,7 @@ function far(
   w: usize,
   step: usize,
   x: usize,
+  xStep: usize,
   blocks: i32,
   y: usize,
   yStep: usize,
@@ -260,7 +263,7 @@ function far(
       v128.store(out, f32x4.splat(0));
       v128.store(out, f32x4.splat(0), 16);
     }
-    for (let n = 0, at = x; n < blocks; n++, at += 128, w += blockBytes(kind)) {
+    for (let n = 0, at = x; n < blocks; n++, at += xStep, w += blockBytes(kind)) {
       for (let s = 0, from = w, out = y; s < streams; s++, from += step, out += yStep) {
         block1(kind, from, at, out, mask, mask2, power, power2, bias, bias2, bits, scale);
       }
@@ -331,14 +334,12 @@ function tile(
   kind: i32,
   at: usize,
   x: usize,
-  xStride: usize,
   sums: usize,
   c: v128,
   d: v128,
   e: v128,
   f: v128,
 ): void {
-  const stride2 = xStride << 1, stride3 = stride2 + xStride;
   let p0 = f32x4.splat(0), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
   let r0 = p0, r1 = p0, r2 = p0, r3 = p0, s0 = p0, s1 = p0, s2 = p0, s3 = p0;
   for (const end = at + 1024; at < end; at += 128, x += 8) {
@@ -346,26 +347,26 @@ function tile(
     let o = v128.load32_splat(x);
     p0 = madd(p0, t, o), q0 = madd(q0, u, o);
     r0 = madd(r0, v, o), s0 = madd(s0, z, o);
-    o = v128.load32_splat(x + xStride);
+    o = v128.load32_splat(x, 128);
     p1 = madd(p1, t, o), q1 = madd(q1, u, o);
     r1 = madd(r1, v, o), s1 = madd(s1, z, o);
-    o = v128.load32_splat(x + stride2);
+    o = v128.load32_splat(x, 256);
     p2 = madd(p2, t, o), q2 = madd(q2, u, o);
     r2 = madd(r2, v, o), s2 = madd(s2, z, o);
-    o = v128.load32_splat(x + stride3);
+    o = v128.load32_splat(x, 384);
     p3 = madd(p3, t, o), q3 = madd(q3, u, o);
     r3 = madd(r3, v, o), s3 = madd(s3, z, o);
     t = v128.load(at, 64), u = v128.load(at, 80), v = v128.load(at, 96), z = v128.load(at, 112);
     o = v128.load32_splat(x, 4);
     p0 = madd(p0, t, o), q0 = madd(q0, u, o);
     r0 = madd(r0, v, o), s0 = madd(s0, z, o);
-    o = v128.load32_splat(x + xStride, 4);
+    o = v128.load32_splat(x, 132);
     p1 = madd(p1, t, o), q1 = madd(q1, u, o);
     r1 = madd(r1, v, o), s1 = madd(s1, z, o);
-    o = v128.load32_splat(x + stride2, 4);
+    o = v128.load32_splat(x, 260);
     p2 = madd(p2, t, o), q2 = madd(q2, u, o);
     r2 = madd(r2, v, o), s2 = madd(s2, z, o);
-    o = v128.load32_splat(x + stride3, 4);
+    o = v128.load32_splat(x, 388);
     p3 = madd(p3, t, o), q3 = madd(q3, u, o);
     r3 = madd(r3, v, o), s3 = madd(s3, z, o);
   }
@@ -376,26 +377,26 @@ function tile(
     let o = v128.load32_splat(x);
     i0 = madd(i0, t, o), j0 = madd(j0, u, o);
     k0 = madd(k0, v, o), l0 = madd(l0, z, o);
-    o = v128.load32_splat(x + xStride);
+    o = v128.load32_splat(x, 128);
     i1 = madd(i1, t, o), j1 = madd(j1, u, o);
     k1 = madd(k1, v, o), l1 = madd(l1, z, o);
-    o = v128.load32_splat(x + stride2);
+    o = v128.load32_splat(x, 256);
     i2 = madd(i2, t, o), j2 = madd(j2, u, o);
     k2 = madd(k2, v, o), l2 = madd(l2, z, o);
-    o = v128.load32_splat(x + stride3);
+    o = v128.load32_splat(x, 384);
     i3 = madd(i3, t, o), j3 = madd(j3, u, o);
     k3 = madd(k3, v, o), l3 = madd(l3, z, o);
     t = v128.load(at, 64), u = v128.load(at, 80), v = v128.load(at, 96), z = v128.load(at, 112);
     o = v128.load32_splat(x, 4);
     i0 = madd(i0, t, o), j0 = madd(j0, u, o);
     k0 = madd(k0, v, o), l0 = madd(l0, z, o);
-    o = v128.load32_splat(x + xStride, 4);
+    o = v128.load32_splat(x, 132);
     i1 = madd(i1, t, o), j1 = madd(j1, u, o);
     k1 = madd(k1, v, o), l1 = madd(l1, z, o);
-    o = v128.load32_splat(x + stride2, 4);
+    o = v128.load32_splat(x, 260);
     i2 = madd(i2, t, o), j2 = madd(j2, u, o);
     k2 = madd(k2, v, o), l2 = madd(l2, z, o);
-    o = v128.load32_splat(x + stride3, 4);
+    o = v128.load32_splat(x, 388);
     i3 = madd(i3, t, o), j3 = madd(j3, u, o);
     k3 = madd(k3, v, o), l3 = madd(l3, z, o);
   }
@@ -425,12 +426,22 @@ function tile(
   v128.store(sums, h, 240);
 }
 
+/** Puts the blocks of a token, 32 binary32 each, `step` bytes apart: between them there is room for the other tokens'. */
+export function arrange(x: usize, blocks: i32, out: usize, step: usize): void {
+  for (const end = x + (<usize> blocks << 7); x < end; out += step) {
+    for (let to = out; to < out + 128; to += 32, x += 32) {
+      const a = v128.load(x), b = v128.load(x, 16);
+      v128.store(to, a);
+      v128.store(to, b, 16);
+    }
+  }
+}
+
 @inline
 function exact(
   kind: i32,
   w: usize,
   x: usize,
-  xStride: usize,
   blocks: i32,
   y: usize,
   yStride: usize,
@@ -443,7 +454,7 @@ function exact(
   const bias = f32x4.splat(lowBias), bias2 = f32x4.splat(highBias);
   const bits = i32x4.splat(halfBits), scale = f32x4.splat(halfPower);
   const step = blockBytes(kind) * blocks;
-  const fours = tokens & -4;
+  const fours = tokens & -4, xStep = <usize> tokens << 7;
   for (let g = 0; g < groups; g += 2, w += 2 * step, y += 64) {
     // The last of an odd number of groups is its own neighbour.
     const second = g + 1 < groups;
@@ -453,14 +464,14 @@ function exact(
     const sums = room + UNPACKED, end = sums + (<usize> fours << 6);
     for (let at = sums; at < end; at += 16) v128.store(at, f32x4.splat(0));
     if (fours > 0) {
-      for (let n = 0, from = w, from2 = w2, at = x; n < blocks; n++, at += 128) {
+      for (let n = 0, from = w, from2 = w2, at = x; n < blocks; n++, at += xStep) {
         unpackBlocks(kind, from, from2, room, mask, mask2, power, power2, bias, bias2);
         const packed = kind <= Q8 ? v128.load(from + payloadBytes(kind)) : mask;
         const packed2 = kind <= Q8 ? v128.load(from2 + payloadBytes(kind)) : mask;
         const c = scalesOf(0, packed, bits, scale), d = scalesOf(1, packed, bits, scale);
         const e = scalesOf(0, packed2, bits, scale), f = scalesOf(1, packed2, bits, scale);
-        for (let own = at, to = sums; to < end; to += 256, own += 4 * xStride) {
-          tile(kind, room, own, xStride, to, c, d, e, f);
+        for (let own = at, to = sums; to < end; to += 256, own += 512) {
+          tile(kind, room, own, to, c, d, e, f);
         }
         from += blockBytes(kind);
         from2 += blockBytes(kind);
@@ -476,7 +487,7 @@ function exact(
       }
     }
     for (let t = fours; t < tokens; t++) {
-      far(kind, 1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, second ? 2 : 1);
+      far(kind, 1, w, 0, x + (t << 7), xStep, blocks, y + t * yStride, 0, second ? 2 : 1);
     }
   }
 }
@@ -485,14 +496,13 @@ function exact(
  * y = W x with exact binary32 activations.
  *
  * @param w the first group
- * @param x tokens rows of 32 * blocks binary32, xStride bytes apart
+ * @param x for each block of 32 columns, of each token 32 binary32: see {@link arrange}
  * @param y tokens rows, yStride bytes apart; 8 * groups binary32 of each are written
  * @param room 2048 bytes of scratch, and 64 for each token
  */
 export function f32_q4(
   w: usize,
   x: usize,
-  xStride: usize,
   blocks: i32,
   y: usize,
   yStride: usize,
@@ -500,12 +510,11 @@ export function f32_q4(
   tokens: i32,
   room: usize,
 ): void {
-  exact(Q4, w, x, xStride, blocks, y, yStride, groups, tokens, room);
+  exact(Q4, w, x, blocks, y, yStride, groups, tokens, room);
 }
 export function f32_q8(
   w: usize,
   x: usize,
-  xStride: usize,
   blocks: i32,
   y: usize,
   yStride: usize,
@@ -513,12 +522,11 @@ export function f32_q8(
   tokens: i32,
   room: usize,
 ): void {
-  exact(Q8, w, x, xStride, blocks, y, yStride, groups, tokens, room);
+  exact(Q8, w, x, blocks, y, yStride, groups, tokens, room);
 }
 export function f32_bf16(
   w: usize,
   x: usize,
-  xStride: usize,
   blocks: i32,
   y: usize,
   yStride: usize,
@@ -526,12 +534,11 @@ export function f32_bf16(
   tokens: i32,
   room: usize,
 ): void {
-  exact(BF16, w, x, xStride, blocks, y, yStride, groups, tokens, room);
+  exact(BF16, w, x, blocks, y, yStride, groups, tokens, room);
 }
 export function f32_f16(
   w: usize,
   x: usize,
-  xStride: usize,
   blocks: i32,
   y: usize,
   yStride: usize,
@@ -539,12 +546,11 @@ export function f32_f16(
   tokens: i32,
   room: usize,
 ): void {
-  exact(F16, w, x, xStride, blocks, y, yStride, groups, tokens, room);
+  exact(F16, w, x, blocks, y, yStride, groups, tokens, room);
 }
 export function f32_f32(
   w: usize,
   x: usize,
-  xStride: usize,
   blocks: i32,
   y: usize,
   yStride: usize,
@@ -552,7 +558,7 @@ export function f32_f32(
   tokens: i32,
   room: usize,
 ): void {
-  exact(F32, w, x, xStride, blocks, y, yStride, groups, tokens, room);
+  exact(F32, w, x, blocks, y, yStride, groups, tokens, room);
 }
 
 /**
@@ -573,7 +579,7 @@ export function f32_q4_far(
   yStep: usize,
   groups: i32,
 ): void {
-  far(Q4, 4, w, step, x, blocks, y, yStep, groups);
+  far(Q4, 4, w, step, x, 128, blocks, y, yStep, groups);
 }
 export function f32_q8_far(
   w: usize,
@@ -584,7 +590,7 @@ export function f32_q8_far(
   yStep: usize,
   groups: i32,
 ): void {
-  far(Q8, 4, w, step, x, blocks, y, yStep, groups);
+  far(Q8, 4, w, step, x, 128, blocks, y, yStep, groups);
 }
 export function f32_bf16_far(
   w: usize,
@@ -595,7 +601,7 @@ export function f32_bf16_far(
   yStep: usize,
   groups: i32,
 ): void {
-  far(BF16, 4, w, step, x, blocks, y, yStep, groups);
+  far(BF16, 4, w, step, x, 128, blocks, y, yStep, groups);
 }
 export function f32_f16_far(
   w: usize,
@@ -606,7 +612,7 @@ export function f32_f16_far(
   yStep: usize,
   groups: i32,
 ): void {
-  far(F16, 4, w, step, x, blocks, y, yStep, groups);
+  far(F16, 4, w, step, x, 128, blocks, y, yStep, groups);
 }
 export function f32_f32_far(
   w: usize,
@@ -617,7 +623,7 @@ export function f32_f32_far(
   yStep: usize,
   groups: i32,
 ): void {
-  far(F32, 4, w, step, x, blocks, y, yStep, groups);
+  far(F32, 4, w, step, x, 128, blocks, y, yStep, groups);
 }
 
 // ---------------------------------------------------------------- integer activations
@@ -840,18 +846,17 @@ function q4i8tile(
   v128.store(y2, d3, 16);
 }
 
-/** y = W x with four-bit weights and blocks of int8 activations. */
+/** y = W x with four-bit weights and blocks of int8 activations, those of a token after those of the one before. */
 export function i8_q4(
   w: usize,
   x: usize,
-  xStride: usize,
   blocks: i32,
   y: usize,
   yStride: usize,
   groups: i32,
   tokens: i32,
 ): void {
-  const step = <usize> 144 * blocks;
+  const step = <usize> 144 * blocks, xStride = <usize> 40 * blocks;
   for (let g = 0; g < groups; g += 2, w += 2 * step, y += 64) {
     const second = g + 1 < groups;
     const w2 = second ? w + step : w, y2 = second ? y + 32 : y;
@@ -910,13 +915,13 @@ function q4i16half(half: i32, w: usize, x: usize, blocks: i32, y: usize): void {
 export function i16_q4(
   w: usize,
   x: usize,
-  xStride: usize,
   blocks: i32,
   y: usize,
   yStride: usize,
   groups: i32,
   tokens: i32,
 ): void {
+  const xStride = <usize> 72 * blocks;
   for (let g = 0; g < groups; g++) {
     for (let t = 0; t < tokens; t++) {
       q4i16half(0, w, x + t * xStride, blocks, y + t * yStride);
@@ -937,7 +942,7 @@ export function i16_q4_far(
   yStep: usize,
   groups: i32,
 ): void {
-  for (let s = 0; s < 4; s++) i16_q4(w + s * step, x, 0, blocks, y + s * yStep, 0, groups, 1);
+  for (let s = 0; s < 4; s++) i16_q4(w + s * step, x, blocks, y + s * yStep, 0, groups, 1);
 }
 
 /** Adds the products of a pair of columns of 4 rows (two times four int16) with the token's pair. */
@@ -1089,14 +1094,13 @@ function q8i16tile(
 export function i16_q8(
   w: usize,
   x: usize,
-  xStride: usize,
   blocks: i32,
   y: usize,
   yStride: usize,
   groups: i32,
   tokens: i32,
 ): void {
-  const step = <usize> 272 * blocks;
+  const step = <usize> 272 * blocks, xStride = <usize> 72 * blocks;
   for (let g = 0; g < groups; g += 2, w += 2 * step, y += 64) {
     const second = g + 1 < groups;
     const w2 = second ? w + step : w, y2 = second ? y + 32 : y;

@@ -340,9 +340,9 @@ export class Pool implements Operations {
     const { from, first = 0, norm } = input;
     let x = address(from) + first * stride(from);
     let xStride = stride(from);
-    if (norm !== undefined || mode !== MODE.f32) {
+    if (norm !== undefined || mode !== MODE.f32 || tokens > 1) {
       const out = tokens === 1 ? PRIVATE : this.#prepared;
-      const outStride = preparedBytes(blocks);
+      const outStride = preparedBytes(mode, blocks);
       this.#record(
         OP.prepare,
         x,
@@ -433,7 +433,7 @@ export class Pool implements Operations {
   /** Before the first operation: the scratch, whose size is known now, and the threads. */
   #start(): void {
     if (this.#machine) return;
-    const own = preparedBytes(this.#maxBlocks);
+    const own = preparedBytes(MODE.f32, this.#maxBlocks);
     const scoreBytes = MOST_HEADS * this.#maxPositions * 4;
     const size = scratchBytes(own, scoreBytes);
     const [main] = this.#arenas;
