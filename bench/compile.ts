@@ -10,8 +10,17 @@ import { revision } from "../lib/cli/revision.ts";
 import { engineFlags } from "../lib/kernels/flags.ts";
 import config from "../deno.json" with { type: "json" };
 
-/** What the program may do. No network, no subprocess, no other variable of the environment. */
-const PERMISSIONS = ["--allow-read", "--allow-write", "--allow-env=RABBIT_DEBUG,NO_COLOR", "--no-prompt"];
+/**
+ * What the program may do. No network, no subprocess, no other variable of the environment; the one foreign function is in
+ * lib/kernels/huge_pages.ts.
+ */
+const PERMISSIONS = [
+  "--allow-read",
+  "--allow-write",
+  "--allow-ffi",
+  "--allow-env=RABBIT_DEBUG,NO_COLOR",
+  "--no-prompt",
+];
 
 /** Modules that are started by name only, where they exist. */
 const WORKERS = ["lib/chunk_worker.ts", "lib/kernels/worker.ts"];

@@ -7,6 +7,7 @@
 
 import { UsageError } from "../errors.ts";
 import { type BlockFormat, F16, F32, type Format, matrixBytes } from "../format/blocks.ts";
+import { adviseHugePages } from "./huge_pages.ts";
 import {
   COMMAND_WORDS,
   CONTROL,
@@ -76,6 +77,9 @@ const STAGING_BYTES = 1 << 20;
 /** The most that a memory keeps free of weights, for activations and scratch. */
 const RESERVE_BYTES = 1 << 29;
 
+/** A memory grows by so many bytes at least. */
+const GROWTH_BYTES = 1 << 27;
+
 /** Areas begin at multiples of this: a cache line. */
 const ALIGNMENT = 64;
 
@@ -108,17 +112,24 @@ class Arena {
   take(bytes: number, zero = true): number {
     const at = Math.ceil(this.#top / ALIGNMENT) * ALIGNMENT;
     const end = at + Math.ceil(bytes);
-    const have = this.memory.buffer.byteLength;
     if (end > this.#limit) {
       throw new UsageError(
         `the activations and the cache need more than ${this.#limit} bytes; ask for a shorter context`,
       );
     }
-    if (end > have) this.memory.grow(Math.ceil((end - have) / PAGE));
+    if (end > this.memory.buffer.byteLength) this.#grow(end);
     if (zero && at < this.#clean) this.bytes(at, Math.min(end, this.#clean) - at).fill(0);
     this.#top = end;
     this.#clean = Math.max(this.#clean, end);
     return at;
+  }
+
+  /** Makes room up to byte `end` and more: a huge page is only given where all of it is there. */
+  #grow(end: number): void {
+    const have = this.memory.buffer.byteLength;
+    const wanted = Math.min(Math.ceil(end / GROWTH_BYTES) * GROWTH_BYTES, this.#limit);
+    this.memory.grow(Math.ceil((wanted - have) / PAGE));
+    adviseHugePages(this.memory, have);
   }
 
   /** Gives every area back. */
