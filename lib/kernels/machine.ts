@@ -79,6 +79,9 @@ export const PRIVATE = -1;
 /** Turns of the loop that waits for a command's last pieces before a thread sleeps: some ten microseconds. */
 const SPIN = 3000;
 
+/** Before that, it reads lines of the weights of the next command, so many times eight: 128 KiB, which caches have room for. */
+const AHEAD = 256;
+
 /** Milliseconds after which a thread that sleeps looks whether another has failed. */
 const CHECK_MS = 200;
 
@@ -145,11 +148,21 @@ export function controlWords(threads: number): number {
   return countersOf(0, threads).done + 2 * (threads + 1) * MAX_COMMANDS;
 }
 
-/** How a product is shared out: `count` pieces of `total` units, which are quads, or pairs of groups. */
-interface Shares {
-  readonly quads: boolean;
-  readonly total: number;
-  readonly count: number;
+/** The work of a command, whose words are kept: how many pieces, and what a piece is; PRIVATE of them: each thread's own. */
+interface Work {
+  readonly words: Float64Array;
+  readonly pieces: number;
+  readonly piece: (n: number) => void;
+  /** Reads the n-th lines of what this thread will need first. */
+  readonly ahead?: (n: number) => void;
+}
+
+/** A matrix's part of a product: `run` does units from `from` to `to` - 1. */
+interface Part {
+  readonly units: number;
+  readonly run: (from: number, to: number) => void;
+  /** Reads the n-th lines of what `run` reads from unit `from` on. */
+  readonly ahead?: (from: number, n: number) => void;
 }
 
 /** One thread. */
@@ -174,6 +187,8 @@ export class Machine {
   /** Milliseconds of this program that the thread has slept. */
   #slept = 0;
   readonly #stalls = new Stalls();
+  /** By the place of a command: its work, as long as the command stays what it was. */
+  readonly #works: Work[] = [];
 
   constructor(layout: Layout, thread: number) {
     this.#layout = layout;
@@ -237,15 +252,17 @@ export class Machine {
     const { threads } = this.#layout;
     const control = this.#control;
     const { done, taken } = countersOf(epoch, threads);
-    let own: Float64Array | undefined;
-    for (let index = 0, at = (epoch & 1) * MAX_COMMANDS * COMMAND_WORDS;; index++, at += COMMAND_WORDS) {
-      const c = this.#commands.subarray(at, at + COMMAND_WORDS);
-      if (c[0] === OP.exit) return false;
-      if (c[0] === OP.prepare && c[9] === PRIVATE) {
-        own = c;
+    let own: Work | undefined;
+    const place = (epoch & 1) * MAX_COMMANDS;
+    for (let index = 0;; index++) {
+      const op = this.#commands[(place + index) * COMMAND_WORDS];
+      if (op === OP.exit) return false;
+      const work = this.#workAt(place + index);
+      if (work.pieces === PRIVATE) {
+        own = work;
         continue;
       }
-      const { pieces, piece } = this.#workOf(c);
+      const { pieces, piece } = work;
       let mine = 0;
       for (let k = 0; k < threads; k++) {
         const owner = (this.#thread + k) % threads;
@@ -257,7 +274,7 @@ export class Machine {
           if (n >= count) break;
           // A thread's own activations: prepared with its first piece, since until that is done nobody writes over what
           // they are made of.
-          if (own !== undefined) this.#prepare(own, 0);
+          if (own !== undefined) own.piece(0);
           own = undefined;
           piece(first + n);
           mine++;
@@ -265,24 +282,41 @@ export class Machine {
       }
       if (mine > 0 && Atomics.add(control, done + index, mine) === pieces - mine) Atomics.notify(control, done + index);
       own = undefined;
-      const last = this.#commands[at + COMMAND_WORDS] === OP.end;
+      const last = this.#commands[(place + index + 1) * COMMAND_WORDS] === OP.end;
       if (last && this.#thread > 0) return true;
-      this.#wait(done + index, pieces);
+      this.#wait(done + index, pieces, last ? undefined : this.#nextOf(place + index + 1));
       if (last) return true;
     }
   }
 
-  /** The work of a command: how many pieces, and what a piece is. What all pieces need is made out here, once. */
-  #workOf(c: Float64Array): { pieces: number; piece: (n: number) => void } {
+  /** The work that waits for a command before `place`. */
+  #nextOf(place: number): Work {
+    const work = this.#workAt(place);
+    return work.pieces === PRIVATE ? this.#workAt(place + 1) : work;
+  }
+
+  /** The work of the command at a place: most of them come again with each token, and are made out once. */
+  #workAt(place: number): Work {
+    const known = this.#works[place];
+    const at = place * COMMAND_WORDS;
+    if (known !== undefined) {
+      let n = 0;
+      while (n < COMMAND_WORDS && this.#commands[at + n] === known.words[n]) n++;
+      if (n === COMMAND_WORDS) return known;
+    }
+    const words = this.#commands.slice(at, at + COMMAND_WORDS);
+    return this.#works[place] = { words, ...this.#workOf(words) };
+  }
+
+  /** The work of a command. What all pieces need is made out here, once. */
+  #workOf(c: Float64Array): Omit<Work, "words"> {
     switch (c[0]) {
       case OP.embed:
         return { pieces: c[3], piece: (t) => this.#embed(c, t) };
       case OP.prepare:
-        return { pieces: c[3], piece: (t) => this.#prepare(c, t) };
-      case OP.project: {
-        const shares = this.#sharesOf(c);
-        return { pieces: shares.count, piece: (n) => this.#project(c, shares, n) };
-      }
+        return { pieces: c[9] === PRIVATE ? PRIVATE : c[3], piece: (t) => this.#prepare(c, t) };
+      case OP.project:
+        return this.#projectWork(c);
       case OP.store: {
         const a = attentionOf(c);
         return { pieces: a.tokens, piece: (t) => this.#store(a, t) };
@@ -299,10 +333,16 @@ export class Machine {
   /**
    * Waits until a counter of the control area is `least` or more.
    *
+   * @param next the work that comes then
    * @throws {Error} a thread has failed
    */
-  #wait(counter: number, least: number): void {
+  #wait(counter: number, least: number, next?: Work): void {
     const control = this.#control;
+    const ahead = next?.ahead;
+    for (let n = 0; n < AHEAD && ahead !== undefined; n++) {
+      if (Atomics.load(control, counter) >= least) return;
+      ahead(n);
+    }
     for (let n = 0; n < SPIN; n++) if (Atomics.load(control, counter) >= least) return;
     const start = performance.now();
     for (let value = Atomics.load(control, counter); value < least; value = Atomics.load(control, counter)) {
@@ -403,98 +443,109 @@ export class Machine {
   }
 
   /**
-   * How the work of a product is shared out, in units: quads for one token where matrices allow it (`quads`), else pairs
-   * of groups; gate and up count once.
+   * Pieces of: x or PRIVATE, x stride, tokens, blocks, kernel mode, then, number of matrices, then for each matrix
+   * record, rows padded to groups, y, y stride, bias or 0.
+   *
+   * The work is shared out in units: quads for one token where matrices allow it, else pairs of groups; gate and up count
+   * once.
    */
-  #sharesOf(c: Float64Array): Shares {
+  #projectWork(c: Float64Array): Omit<Work, "words"> {
     const { threads } = this.#layout;
-    const tokens = c[3], blocks = c[4], then = c[6], matrices = c[7];
+    const [tokens, blocks, then, matrices] = [c[3], c[4], c[6], c[7]];
     const each = then === THEN.gate ? 2 : 1;
-    let quads = tokens === 1;
-    for (let m = 0, at = 8; m < matrices && quads; m++, at += 5) {
+    const records = Array.from({ length: matrices }, (_, m) => 8 + 5 * m);
+    // Whole, in memory 0.
+    const quads = tokens === 1 && records.every((at) => {
       const record = c[at] >>> 3;
-      // Whole, in memory 0.
-      quads = this.#doubles[record + 2] === 1 && this.#doubles[record + 3] === 0;
-    }
-    let total = 0;
-    for (let m = 0, at = 8; m < matrices; m += each, at += 5 * each) total += unitsOf(c[at + 1], quads);
+      return this.#doubles[record + 2] === 1 && this.#doubles[record + 3] === 0;
+    });
+    const parts = records.filter((_, m) => m % each === 0).map((at) =>
+      quads ? this.#quads(c, at) : this.#groups(c, at)
+    );
+    const total = parts.reduce((sum, { units }) => sum + units, 0);
     const most = quads ? QUAD_TILE : GROUP_TILE / 2;
     const least = Math.ceil(PIECE_PRODUCTS / ((quads ? STREAMS : 2) * GROUP * 32 * blocks * tokens * each));
     const perThread = threads === 1 ? 1 : Math.min(PIECES, Math.floor(total / (threads * least)));
     const count = Math.max(Math.ceil(total / most), Math.min(total, Math.max(1, perThread) * threads));
-    return { quads, total, count };
+    const piece = (n: number) => {
+      const start = Math.floor(n * total / count);
+      const end = Math.floor((n + 1) * total / count);
+      let before = 0;
+      for (const { units, run } of parts) {
+        const from = Math.max(start - before, 0);
+        const to = Math.min(end - before, units);
+        before += units;
+        if (from < to) run(from, to);
+      }
+    };
+    let from = Math.floor(Math.floor(this.#thread * count / threads) * total / count);
+    let part = 0;
+    while (from >= parts[part].units) from -= parts[part++].units;
+    const { ahead } = parts[part];
+    return { pieces: count, piece, ahead: ahead && ((n) => ahead(from, n)) };
   }
 
-  /**
-   * Piece n of: x or PRIVATE, x stride, tokens, blocks, kernel mode, then, number of matrices, then for each matrix
-   * record, rows padded to groups, y, y stride, bias or 0.
-   */
-  #project(c: Float64Array, { quads, total, count }: Shares, n: number): void {
-    const source = c[1], then = c[6], matrices = c[7];
-    const x = source === PRIVATE ? this.#prepared[0] : source;
-    const each = then === THEN.gate ? 2 : 1;
-    const start = Math.floor(n * total / count);
-    const end = Math.floor((n + 1) * total / count);
-    for (let m = 0, at = 8, before = 0; m < matrices; m += each, at += 5 * each) {
-      const units = unitsOf(c[at + 1], quads);
-      const from = Math.max(start - before, 0);
-      const to = Math.min(end - before, units);
-      before += units;
-      if (from >= to) continue;
-      if (quads) this.#quads(c, at, x, from, to);
-      else this.#groups(c, at, x, 2 * from, Math.min(2 * to, c[at + 1] / GROUP));
-    }
-  }
-
-  /** Quads `from` to `to` - 1 of the matrix at word `at` of a command (gate and up: of both) times one token. */
-  #quads(c: Float64Array, at: number, x: number, from: number, to: number): void {
+  /** The matrix at word `at` of a command (gate and up: both) times one token, in quads. */
+  #quads(c: Float64Array, at: number): Part {
     const then = c[6];
-    const [record, rows, y, , bias] = c.subarray(at);
+    const [rows, y, bias] = [c[at + 1], c[at + 2], c[at + 4]];
+    const x = this.#source(c);
     const groups = rows / GROUP;
     const perStream = Math.floor(groups / STREAMS);
-    const quads = Math.min(to, perStream) - from;
-    // What does not fill the streams goes with the last piece.
-    const left = to === unitsOf(rows, true) ? groups - STREAMS * perStream : 0;
-    const out = y + from * ROW_BYTES;
-    const outLeft = y + STREAMS * perStream * ROW_BYTES;
+    const units = Math.max(1, perStream);
+    const first = this.#far(c, c[at], x, perStream);
+    const second = then === THEN.gate ? this.#far(c, c[at + 5], x, perStream) : undefined;
+    const rest = y + STREAMS * perStream * ROW_BYTES;
     const tile = this.#tiles[0];
-    const step = quads * ROW_BYTES;
     const direct = then === THEN.write;
-    if (direct) this.#far(c, record, x, from, quads, left, perStream, out, perStream * ROW_BYTES, outLeft);
-    else this.#far(c, record, x, from, quads, left, perStream, tile, step, tile + STREAMS * step);
-    if (then === THEN.gate) {
-      const second = tile + TILE_BYTES;
-      this.#far(c, c[at + 5], x, from, quads, left, perStream, second, step, second + STREAMS * step);
-    }
-    for (let s = 0; s <= STREAMS; s++) {
-      const length = (s < STREAMS ? quads : left) * GROUP;
-      if (length <= 0) continue;
-      const to = s < STREAMS ? out + s * perStream * ROW_BYTES : outLeft;
-      this.#then(then, direct ? to : tile + s * step, bias === 0 ? 0 : bias + (to - y), to, length);
-    }
+    const run = (from: number, to: number) => {
+      const quads = Math.min(to, perStream) - from;
+      // What does not fill the streams goes with the last piece.
+      const left = to === units ? groups - STREAMS * perStream : 0;
+      const out = y + from * ROW_BYTES;
+      const step = quads * ROW_BYTES;
+      if (direct) first(from, quads, left, out, perStream * ROW_BYTES, rest);
+      else first(from, quads, left, tile, step, tile + STREAMS * step);
+      if (direct && bias === 0) return;
+      if (second !== undefined) {
+        const beside = tile + TILE_BYTES;
+        second(from, quads, left, beside, step, beside + STREAMS * step);
+      }
+      for (let s = 0; s <= STREAMS; s++) {
+        const length = (s < STREAMS ? quads : left) * GROUP;
+        if (length <= 0) continue;
+        const place = s < STREAMS ? out + s * perStream * ROW_BYTES : rest;
+        this.#then(then, direct ? place : tile + s * step, bias === 0 ? 0 : bias + (place - y), place, length);
+      }
+    };
+    const { touch } = this.#wasm[0];
+    const kind = this.#doubles[c[at] >>> 3];
+    const w = this.#doubles[(c[at] >>> 3) + 4];
+    const bytes = c[4] * GROUP_BYTES[kind];
+    const ahead = (from: number, n: number) => {
+      if ((n + 1) * 128 <= (perStream - from) * bytes) touch(w + from * bytes + n * 128, perStream * bytes);
+    };
+    return { units, run, ahead };
   }
 
   /** `quads` quads of a matrix from quad `from` on, and the `left` groups that follow the streams, times one token. */
-  #far(
-    c: Float64Array,
-    record: number,
-    x: number,
-    from: number,
-    quads: number,
-    left: number,
-    perStream: number,
-    out: number,
-    step: number,
-    outLeft: number,
-  ): void {
+  #far(c: Float64Array, record: number, x: number, perStream: number) {
     const [blocks, mode] = [c[4], c[5]];
-    const wasm = this.#wasm[0];
     const kind = this.#doubles[record >>> 3];
     const w = this.#doubles[(record >>> 3) + 4];
     const bytes = blocks * GROUP_BYTES[kind];
-    if (quads > 0) wasm[FAR_KERNELS[mode][kind]](w + from * bytes, perStream * bytes, x, blocks, out, step, quads);
+    const [far, near] = [FAR_KERNELS, KERNELS].map((names) => this.#wasm[0][names[mode][kind]]);
     const rest = w + STREAMS * perStream * bytes;
-    if (left > 0) wasm[KERNELS[mode][kind]](rest, x, blocks, outLeft, 0, left, 1, this.#unpacked[0]);
+    const room = this.#unpacked[0];
+    return (from: number, quads: number, left: number, out: number, step: number, outLeft: number): void => {
+      if (quads > 0) far(w + from * bytes, perStream * bytes, x, blocks, out, step, quads);
+      if (left > 0) near(rest, x, blocks, outLeft, 0, left, 1, room);
+    };
+  }
+
+  /** Where a product finds its activations. */
+  #source(c: Float64Array): number {
+    return c[1] === PRIVATE ? this.#prepared[0] : c[1];
   }
 
   /** What becomes of a row of `length` results: in their place, or of a tile (with those of up in the other tile). */
@@ -505,27 +556,31 @@ export class Machine {
     if (then === THEN.gate) wasm.gated(result, result + TILE_BYTES, to, length);
   }
 
-  /** Groups `from` to `to` - 1 of the matrix at word `at` of a command (gate and up: of both) times its tokens. */
-  #groups(c: Float64Array, at: number, x: number, from: number, to: number): void {
+  /** The matrix at word `at` of a command (gate and up: both) times its tokens, in pairs of groups. */
+  #groups(c: Float64Array, at: number): Part {
     const [, , xStride, tokens, , , then] = c;
-    const [record, , y, yStride, bias] = c.subarray(at);
-    const rows = (to - from) * GROUP;
+    const [record, rows, y, yStride, bias, other] = c.subarray(at);
+    const x = this.#source(c);
     const tile = this.#tiles[0];
     const direct = then === THEN.write;
-    for (let t = 0; t < tokens; t += TOKEN_TILE) {
-      const n = Math.min(TOKEN_TILE, tokens - t);
-      const out = y + t * yStride + from * ROW_BYTES;
-      const result = direct ? out : tile;
-      const stride = direct ? yStride : rows * 4;
-      this.#product(record, c, x + t * xStride, xStride, n, from, to, result, stride);
-      if (then === THEN.gate) {
-        this.#product(c[at + 5], c, x + t * xStride, xStride, n, from, to, tile + TILE_BYTES, stride);
+    const run = (from: number, to: number) => {
+      const [start, end] = [2 * from, Math.min(2 * to, rows / GROUP)];
+      const length = (end - start) * GROUP;
+      for (let t = 0; t < tokens; t += TOKEN_TILE) {
+        const n = Math.min(TOKEN_TILE, tokens - t);
+        const out = y + t * yStride + start * ROW_BYTES;
+        const result = direct ? out : tile;
+        const stride = direct ? yStride : length * 4;
+        this.#product(record, c, x + t * xStride, xStride, n, start, end, result, stride);
+        if (then === THEN.gate) {
+          this.#product(other, c, x + t * xStride, xStride, n, start, end, tile + TILE_BYTES, stride);
+        }
+        for (let k = 0; k < n; k++) {
+          this.#then(then, result + k * stride, bias === 0 ? 0 : bias + start * ROW_BYTES, out + k * yStride, length);
+        }
       }
-      for (let k = 0; k < n; k++) {
-        const offset = bias === 0 ? 0 : bias + from * ROW_BYTES;
-        this.#then(then, result + k * stride, offset, out + k * yStride, rows);
-      }
-    }
+    };
+    return { units: Math.ceil(rows / (2 * GROUP)), run };
   }
 
   /** Groups first to end - 1 of a matrix times `tokens` prepared tokens at x, to y. */
@@ -641,11 +696,6 @@ export class Machine {
       h += heads;
     }
   }
-}
-
-/** The pairs of groups of a matrix of `rows` rows, or its quads; one at least, that of what is left over. */
-function unitsOf(rows: number, quads: boolean): number {
-  return quads ? Math.max(1, Math.floor(rows / (STREAMS * GROUP))) : Math.ceil(rows / (2 * GROUP));
 }
 
 /** The kernels by mode and kind. */

@@ -412,7 +412,11 @@ export class Pool implements Operations {
     if (this.#count + 1 >= MAX_COMMANDS) throw new RangeError(`a program of more than ${MAX_COMMANDS} operations`);
     if (this.#count === 0) this.#machine!.makeRoom(this.#epoch = this.#released + 1);
     let at = ((this.#epoch & 1) * MAX_COMMANDS + this.#count++) * COMMAND_WORDS;
-    for (const word of words) this.#commands[at++] = word;
+    // What stays the same from token to token is not written again: the other threads have it in their caches.
+    for (const word of words) {
+      if (this.#commands[at] !== word) this.#commands[at] = word;
+      at++;
+    }
   }
 
   run(): void {
