@@ -15,7 +15,8 @@
 //
 // What the engine (V8) and the compiler (Binaryen) make of this decides how it is written:
 // - V8 makes one 256-bit operation of the same operation on both halves of a group (flags.ts), if they load and store
-//   side by side and no store comes between the loads;
+//   side by side and no store comes between the loads; side by side for V8 is one address at two literal offsets, a sum
+//   like w + 16 is another address, so that two loads are put together, in three instructions;
 // - V8 makes one of two loads that extend only where both have an offset, so a whole vector is loaded and extended;
 // - Binaryen moves a computation to where its result is used, past others that share its operands, which then don't fit
 //   the registers. It doesn't do so across the turns of a loop, so loops are short;
@@ -668,8 +669,8 @@ function q4i8half(
   mask: v128,
   one: v128,
 ): v128 {
-  const p0 = v128.load(w + half * 16), p1 = v128.load(w + half * 16 + 32);
-  const p2 = v128.load(w + half * 16 + 64), p3 = v128.load(w + half * 16 + 96);
+  const p0 = half ? v128.load(w, 16) : v128.load(w), p1 = half ? v128.load(w, 48) : v128.load(w, 32);
+  const p2 = half ? v128.load(w, 80) : v128.load(w, 64), p3 = half ? v128.load(w, 112) : v128.load(w, 96);
   let t = dot8(v0, v128.and(p0, mask));
   t = i16x8.add(t, dot8(v1, v128.and(p1, mask)));
   t = i16x8.add(t, dot8(v2, v128.and(p2, mask)));
