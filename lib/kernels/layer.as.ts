@@ -135,39 +135,50 @@ export function copy(to: usize, from: usize, bytes: usize): void {
 /** Bytes of a line of a processor's cache. */
 const LINE: usize = 64;
 
+/** Positions of a block of integer keys: a vector has a pair of values of four of them. */
+const KEYS: usize = 8;
+
 /** Positions whose products with integer values are summed before they become binary32: 32 * 32767 * 2047 < 2^31. */
 const CHUNK: i32 = 32;
 
 /**
- * A head as integers of at most `top`. @returns their scale
+ * A head as int16 of at most `top`. @returns their scale
  *
- * @param size bytes of an integer: 1 or 2
  * @param x d binary32, d a multiple of 4
  */
-export function quantize_head(size: i32, x: usize, d: i32, top: f32, out: usize): f32 {
+export function quantize_head(x: usize, d: i32, top: f32, out: usize): f32 {
   const m = peak(x, d);
   const inverse = f32x4.splat(m >= TINY ? top / m : 0);
-  for (const end = x + (<usize> d << 2); x < end; x += 16, out += 4 * size) {
+  for (const end = x + (<usize> d << 2); x < end; x += 16, out += 8) {
     const words = toIntegers(v128.load(x), inverse);
-    const halves = i16x8.narrow_i32x4_s(words, words);
-    if (size == 1) v128.store32_lane(out, i8x16.narrow_i16x8_s(halves, halves), 0);
-    else v128.store64_lane(out, halves, 0);
+    v128.store64_lane(out, i16x8.narrow_i32x4_s(words, words), 0);
   }
   return m / top;
 }
 
-/**
- * A value as {@link quantize_head}, stored as every second of the integers at `out`: two positions stand side by side.
- */
-export function quantize_value(size: i32, x: usize, d: i32, top: f32, out: usize): f32 {
+/** A head as {@link quantize_head}, of `size` bytes each; `run` integers follow each other, the next ones `step` on. */
+@inline
+function spread(size: i32, x: usize, d: i32, top: f32, out: usize, run: i32, step: usize): f32 {
   const m = peak(x, d);
   const inverse: f32 = m >= TINY ? top / m : 0;
-  for (const end = x + (<usize> d << 2); x < end; x += 4, out += 2 * size) {
-    const level = <i32> nearest<f32>(load<f32>(x) * inverse);
-    if (size == 1) store<i8>(out, <i8> level);
-    else store<i16>(out, <i16> level);
+  for (const end = x + (<usize> d << 2); x < end; out += step) {
+    for (let at = out, stop = out + run * size; at < stop; at += size, x += 4) {
+      const level = <i32> nearest<f32>(load<f32>(x) * inverse);
+      if (size == 1) store<i8>(at, <i8> level);
+      else store<i16>(at, <i16> level);
+    }
   }
   return m / top;
+}
+
+/** A key of the cache: pairs of values, between which there is room for those of the other positions of a block. */
+export function quantize_key(size: i32, x: usize, d: i32, top: f32, out: usize): f32 {
+  return size == 1 ? spread(1, x, d, top, out, 2, 2 * KEYS) : spread(2, x, d, top, out, 2, 4 * KEYS);
+}
+
+/** A value of the cache: two positions stand side by side. */
+export function quantize_value(size: i32, x: usize, d: i32, top: f32, out: usize): f32 {
+  return size == 1 ? spread(1, x, d, top, out, 1, 2) : spread(2, x, d, top, out, 1, 4);
 }
 
 /** Values of a head that a vector of products takes. */
@@ -194,31 +205,45 @@ function product(size: i32, sum: v128, x: v128, y: v128): v128 {
 
 /** The sum of the lanes of each of four vectors: (0 + 2) + (1 + 3). */
 @inline
-function transposedSum(size: i32, a: v128, b: v128, c: v128, d: v128): v128 {
+function transposedSum(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab0 = v128.shuffle<i32>(a, b, 0, 4, 1, 5), ab1 = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
   const cd0 = v128.shuffle<i32>(c, d, 0, 4, 1, 5), cd1 = v128.shuffle<i32>(c, d, 2, 6, 3, 7);
   const e0 = v128.shuffle<i64>(ab0, cd0, 0, 2), e1 = v128.shuffle<i64>(ab1, cd1, 0, 2);
   const o0 = v128.shuffle<i64>(ab0, cd0, 1, 3), o1 = v128.shuffle<i64>(ab1, cd1, 1, 3);
-  if (size == 4) return f32x4.add(f32x4.add(e0, e1), f32x4.add(o0, o1));
-  return i32x4.add(i32x4.add(e0, e1), i32x4.add(o0, o1));
+  return f32x4.add(f32x4.add(e0, e1), f32x4.add(o0, o1));
 }
 
-/** The sums of four positions from those of both vectors, in binary32. */
+/** Scales the scores of four positions and stores them, those from `count` on as -Infinity. @returns the larger of them and `top` */
 @inline
-function bothSums(a: v128, b: v128, c: v128, d: v128, e: v128, f: v128, g: v128, h: v128): v128 {
-  return f32x4.convert_i32x4_s(i32x4.add(transposedSum(2, a, b, c, d), transposedSum(2, e, f, g, h)));
-}
-
-/** Scales the scores of four positions and stores them, those from `count` on as -Infinity. @returns them */
-@inline
-function storeScores(size: i32, s: v128, scales: v128, factor: v128, p: i32, count: i32, at: usize): v128 {
-  s = f32x4.mul(size == 4 ? s : f32x4.mul(s, scales), factor);
+function storeScores(s: v128, factor: v128, p: i32, count: i32, at: usize, top: v128): v128 {
+  s = f32x4.mul(s, factor);
   if (p + 4 > count) {
     const lanes = i32x4.add(i32x4.splat(p), i32x4(0, 1, 2, 3));
     s = v128.bitselect(s, f32x4.splat(-Infinity), i32x4.lt_s(lanes, i32x4.splat(count)));
   }
   v128.store(at, s);
-  return s;
+  return f32x4.pmax(top, s);
+}
+
+/** Scales the integer sums of eight positions and stores them. */
+@inline
+function storeSums(s: v128, t: v128, scale: v128, scale2: v128, factor: v128, at: usize): void {
+  s = f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(s), scale), factor);
+  t = f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(t), scale2), factor);
+  v128.store(at, s);
+  v128.store(at, t, 16);
+}
+
+/** The largest scores, in the lanes of a vector; those from `count` to a multiple of 16 become -Infinity. */
+@inline
+function largestOf(scores: usize, count: i32): v128 {
+  const end = scores + (<usize> ((count + 15) & -16) << 2);
+  for (let at = scores + (<usize> count << 2); at < end; at += 4) store<f32>(at, -Infinity);
+  let top = f32x4.splat(-Infinity), top2 = top;
+  for (let at = scores; at < end; at += 32) {
+    top = f32x4.pmax(top, v128.load(at)), top2 = f32x4.pmax(top2, v128.load(at, 16));
+  }
+  return f32x4.pmax(top, top2);
 }
 
 /**
@@ -309,13 +334,12 @@ function attendHeads(
   const factor2 = heads > 2 ? v128.load32_splat(factors, 8) : factor0;
   let top0 = f32x4.splat(-Infinity), top1 = top0, top2 = top0;
   // Values are loaded while scores are computed, so that they come from the cache when they are needed.
-  let touched = i32x4.splat(0);
-  for (let p = 0, k0 = k, v0 = v; p < count; p += 4, k0 += 4 * row) {
-    for (const end = v0 + 4 * row; v0 < end; v0 += LINE) touched = v128.or(touched, v128.load(v0));
-    let s0: v128, s1: v128, s2: v128;
-    let a0 = i32x4.splat(0), b0 = a0, c0 = a0, d0 = a0;
-    let a1 = a0, b1 = a0, c1 = a0, d1 = a0, a2 = a0, b2 = a0, c2 = a0, d2 = a0;
-    if (size == 4) {
+  let touched = i32x4.splat(0), seen = 0;
+  if (size == 4) {
+    for (let p = 0, k0 = k, v0 = v, to = scores; p < count; p += 4, k0 += 4 * row, to += 16) {
+      for (const end = v0 + 4 * row; v0 < end; v0 += LINE) touched = v128.or(touched, v128.load(v0));
+      let a0 = i32x4.splat(0), b0 = a0, c0 = a0, d0 = a0;
+      let a1 = a0, b1 = a0, c1 = a0, d1 = a0, a2 = a0, b2 = a0, c2 = a0, d2 = a0;
       for (let at = k0, from = q, end = k0 + qRow; at < end; at += 16, from += 16) {
         const x0 = v128.load(from);
         const x1 = heads > 1 ? v128.load(from + qRow) : x0;
@@ -337,49 +361,64 @@ function attendHeads(
         if (heads > 1) d1 = product(size, d1, x1, y);
         if (heads > 2) d2 = product(size, d2, x2, y);
       }
-      s0 = transposedSum(size, a0, b0, c0, d0);
-      s1 = heads > 1 ? transposedSum(size, a1, b1, c1, d1) : s0;
-      s2 = heads > 2 ? transposedSum(size, a2, b2, c2, d2) : s0;
-    } else {
-      // Two vectors of 8 values at a time, each with its own sums.
-      let e0 = a0, f0 = a0, g0 = a0, h0 = a0;
-      let e1 = a0, f1 = a0, g1 = a0, h1 = a0, e2 = a0, f2 = a0, g2 = a0, h2 = a0;
-      for (let at = k0, from = q, end = k0 + row; at < end; at += 16 * size, from += 32) {
-        const x0 = v128.load(from), y0 = v128.load(from, 16);
-        const x1 = heads > 1 ? v128.load(from + qRow) : x0, y1 = heads > 1 ? v128.load(from + qRow, 16) : y0;
-        const x2 = heads > 2 ? v128.load(from + 2 * qRow) : x0, y2 = heads > 2 ? v128.load(from + 2 * qRow, 16) : y0;
-        let u = some(size, at, 0), v = some(size, at, 1);
-        a0 = product(size, a0, x0, u), e0 = product(size, e0, y0, v);
-        if (heads > 1) a1 = product(size, a1, x1, u), e1 = product(size, e1, y1, v);
-        if (heads > 2) a2 = product(size, a2, x2, u), e2 = product(size, e2, y2, v);
-        u = some(size, at + row, 0), v = some(size, at + row, 1);
-        b0 = product(size, b0, x0, u), f0 = product(size, f0, y0, v);
-        if (heads > 1) b1 = product(size, b1, x1, u), f1 = product(size, f1, y1, v);
-        if (heads > 2) b2 = product(size, b2, x2, u), f2 = product(size, f2, y2, v);
-        u = some(size, at + 2 * row, 0), v = some(size, at + 2 * row, 1);
-        c0 = product(size, c0, x0, u), g0 = product(size, g0, y0, v);
-        if (heads > 1) c1 = product(size, c1, x1, u), g1 = product(size, g1, y1, v);
-        if (heads > 2) c2 = product(size, c2, x2, u), g2 = product(size, g2, y2, v);
-        u = some(size, at + 3 * row, 0), v = some(size, at + 3 * row, 1);
-        d0 = product(size, d0, x0, u), h0 = product(size, h0, y0, v);
-        if (heads > 1) d1 = product(size, d1, x1, u), h1 = product(size, h1, y1, v);
-        if (heads > 2) d2 = product(size, d2, x2, u), h2 = product(size, h2, y2, v);
-      }
-      s0 = bothSums(a0, b0, c0, d0, e0, f0, g0, h0);
-      s1 = heads > 1 ? bothSums(a1, b1, c1, d1, e1, f1, g1, h1) : s0;
-      s2 = heads > 2 ? bothSums(a2, b2, c2, d2, e2, f2, g2, h2) : s0;
+      top0 = storeScores(transposedSum(a0, b0, c0, d0), factor0, p, count, to, top0);
+      if (heads > 1) top1 = storeScores(transposedSum(a1, b1, c1, d1), factor1, p, count, to + scoreRow, top1);
+      if (heads > 2) top2 = storeScores(transposedSum(a2, b2, c2, d2), factor2, p, count, to + 2 * scoreRow, top2);
     }
-    const scales = size == 4 ? factor0 : v128.load(kScales + (<usize> p << 2));
-    const to = scores + (<usize> p << 2);
-    top0 = f32x4.pmax(top0, storeScores(size, s0, scales, factor0, p, count, to));
-    if (heads > 1) top1 = f32x4.pmax(top1, storeScores(size, s1, scales, factor1, p, count, to + scoreRow));
-    if (heads > 2) top2 = f32x4.pmax(top2, storeScores(size, s2, scales, factor2, p, count, to + 2 * scoreRow));
+  } else {
+    // Positions in two halves, which are two streams of memory (see bench/RESULTS.md); a position is a lane, so that nothing
+    // is summed across lanes.
+    const half = (count + 31) >> 5 << 4;
+    const far = <usize> half * row, farScores = <usize> half << 2, block = KEYS * row;
+    for (let p = 0, k0 = k, v0 = v, to = scores; p < half; p += 8, k0 += block, v0 += block, to += 32, kScales += 32) {
+      let a0 = i32x4.splat(0), b0 = a0, c0 = a0, d0 = a0;
+      let a1 = a0, b1 = a0, c1 = a0, d1 = a0, a2 = a0, b2 = a0, c2 = a0, d2 = a0;
+      for (let at = k0, from = q, end = k0 + block, value = v0; at < end; at += 32 * size, from += 8, value += 32 * size) {
+        seen |= load<i32>(value) | load<i32>(value + far);
+        let x0 = v128.load32_splat(from);
+        let x1 = heads > 1 ? v128.load32_splat(from + qRow) : x0;
+        let x2 = heads > 2 ? v128.load32_splat(from + 2 * qRow) : x0;
+        let u = some(size, at, 0), v = some(size, at, 1);
+        a0 = product(size, a0, x0, u), b0 = product(size, b0, x0, v);
+        if (heads > 1) a1 = product(size, a1, x1, u), b1 = product(size, b1, x1, v);
+        if (heads > 2) a2 = product(size, a2, x2, u), b2 = product(size, b2, x2, v);
+        const at2 = at + far;
+        u = some(size, at2, 0), v = some(size, at2, 1);
+        c0 = product(size, c0, x0, u), d0 = product(size, d0, x0, v);
+        if (heads > 1) c1 = product(size, c1, x1, u), d1 = product(size, d1, x1, v);
+        if (heads > 2) c2 = product(size, c2, x2, u), d2 = product(size, d2, x2, v);
+        x0 = v128.load32_splat(from, 4);
+        x1 = heads > 1 ? v128.load32_splat(from + qRow, 4) : x0;
+        x2 = heads > 2 ? v128.load32_splat(from + 2 * qRow, 4) : x0;
+        u = some(size, at + 16 * size, 0), v = some(size, at + 16 * size, 1);
+        a0 = product(size, a0, x0, u), b0 = product(size, b0, x0, v);
+        if (heads > 1) a1 = product(size, a1, x1, u), b1 = product(size, b1, x1, v);
+        if (heads > 2) a2 = product(size, a2, x2, u), b2 = product(size, b2, x2, v);
+        u = some(size, at2 + 16 * size, 0), v = some(size, at2 + 16 * size, 1);
+        c0 = product(size, c0, x0, u), d0 = product(size, d0, x0, v);
+        if (heads > 1) c1 = product(size, c1, x1, u), d1 = product(size, d1, x1, v);
+        if (heads > 2) c2 = product(size, c2, x2, u), d2 = product(size, d2, x2, v);
+      }
+      const r = v128.load(kScales), s = v128.load(kScales, 16);
+      const scales2 = kScales + farScores, t = v128.load(scales2), z = v128.load(scales2, 16);
+      const to2 = to + farScores;
+      storeSums(a0, b0, r, s, factor0, to);
+      storeSums(c0, d0, t, z, factor0, to2);
+      if (heads > 1) storeSums(a1, b1, r, s, factor1, to + scoreRow), storeSums(c1, d1, t, z, factor1, to2 + scoreRow);
+      if (heads > 2) {
+        storeSums(a2, b2, r, s, factor2, to + 2 * scoreRow);
+        storeSums(c2, d2, t, z, factor2, to2 + 2 * scoreRow);
+      }
+    }
+    top0 = largestOf(scores, count);
+    if (heads > 1) top1 = largestOf(scores + scoreRow, count);
+    if (heads > 2) top2 = largestOf(scores + 2 * scoreRow, count);
   }
   const last0 = weigh(size, scores, top0, count, vScales);
   const last1 = heads > 1 ? weigh(size, scores + scoreRow, top1, count, vScales) : 0;
   const last2 = heads > 2 ? weigh(size, scores + 2 * scoreRow, top2, count, vScales) : 0;
   const sumRow = <usize> length << 2;
-  v128.store(sums, touched);
+  v128.store(sums, size == 4 ? touched : i32x4.splat(seen));
   for (let n: usize = 0, end = sumRow * heads; n < end; n += 16) v128.store(sums + n, f32x4.splat(0));
   // Integer values of two positions stand side by side, and so do the weights.
   const together = size == 4 ? 1 : 2;
@@ -439,8 +478,9 @@ function attendHeads(
  *
  * @param q d binary32 a head, for integers `length` int16
  * @param factors for each head what scores are multiplied with: 1 / sqrt(d), for integers times the scale of q
- * @param k,v the cache of the group: rows of `length` values, a multiple of 16, of which d count; k is readable to a
- *   multiple of 4 positions, integer v, where two positions stand side by side, to a multiple of 32
+ * @param k,v the cache of the group: rows of `length` values, a multiple of 16, of which d count. Of binary32 k is readable
+ *   to a multiple of 4 positions; integers to one of 32, in k the pairs of values of 8 positions side by side, in v the
+ *   values of two
  * @param kScales,vScales a scale for each position, for integers
  * @param scores a row for each head, scoreRow bytes apart, of `count` binary32, rounded up to a multiple of 32
  * @param sums room for `length` binary32 a head

@@ -635,7 +635,7 @@ export class Machine {
 
   /** Puts the key and the value of token t, group g into the cache. */
   #append(a: AttentionCommand, t: number, g: number): void {
-    const { copy, quantize_head, quantize_value } = this.#wasm[0];
+    const { copy, quantize_key, quantize_value } = this.#wasm[0];
     const { headDim, size, rowBytes } = a;
     const row = g * a.capacity + a.position + t;
     const [key, value] = [a.k, a.v].map((x) => x + t * a.kvStride + g * headDim * 4);
@@ -647,10 +647,11 @@ export class Machine {
     const [, turned] = this.#rooms;
     this.#turn(a, key, a.kNorm, t, turned);
     const scales = this.#floats;
-    scales[(a.keyScales >>> 2) + row] = quantize_head(size, turned, headDim, a.top, a.keys + row * rowBytes);
-    // Two positions stand side by side.
-    const at = a.values + (row - row % 2) * rowBytes + (row % 2) * size;
-    scales[(a.valueScales >>> 2) + row] = quantize_value(size, value, headDim, a.top, at);
+    // In blocks of 8 positions, pair by pair; values of two positions stand side by side.
+    const keyAt = a.keys + (row - row % 8) * rowBytes + (row % 8) * 2 * size;
+    const valueAt = a.values + (row - row % 2) * rowBytes + (row % 2) * size;
+    scales[(a.keyScales >>> 2) + row] = quantize_key(size, turned, headDim, a.top, keyAt);
+    scales[(a.valueScales >>> 2) + row] = quantize_value(size, value, headDim, a.top, valueAt);
   }
 
   /** Piece n: the heads of a token that share keys and values. For a single token it stores these, too. */
@@ -676,7 +677,7 @@ export class Machine {
       }
       for (let j = 0; j < heads; j++) {
         this.#floats[(factors >>> 2) + j] = size === 4 ? scale : scale *
-          wasm.quantize_head(2, q + j * headDim * 4, headDim, ATTENTION_TOP.query, integers + j * length * 2);
+          wasm.quantize_head(q + j * headDim * 4, headDim, ATTENTION_TOP.query, integers + j * length * 2);
       }
       wasm[ATTENTION_KERNELS[size][heads - 1]](
         size === 4 ? q : integers,
