@@ -8,8 +8,11 @@
 /** A program is stalled when the first thread has slept for more than this part of its time. */
 const STALLED_PART = 0.25;
 
-/** Each stalled program counts two strikes, each other one takes one back; with so many the first thread goes alone. */
-const STRIKES = 5;
+/**
+ * Each stalled program counts two strikes, each other one takes one back; with so many the first thread goes alone. A few
+ * stalls come from the compiler and the system, and going alone for those costs more than it saves.
+ */
+const STRIKES = 9;
 
 /** For so many programs at first, and at most; twice as many after each trial that was no faster than being alone. */
 const LEAST_ALONE = 8;
