@@ -10,17 +10,14 @@ import { revision } from "../lib/cli/revision.ts";
 import { engineFlags } from "../lib/kernels/flags.ts";
 import config from "../deno.json" with { type: "json" };
 
+/** What the program may do. No network, no subprocess, no other variable of the environment. */
+const PERMISSIONS = ["--allow-read", "--allow-write", "--allow-env=RABBIT_DEBUG,NO_COLOR", "--no-prompt"];
+
 /**
- * What the program may do. No network, no subprocess, no other variable of the environment; the one foreign function is in
- * lib/kernels/huge_pages.ts.
+ * Foreign functions, of which it calls one, madvise in lib/kernels/huge_pages.ts. Deno can't allow a library of the system
+ * by its name alone.
  */
-const PERMISSIONS = [
-  "--allow-read",
-  "--allow-write",
-  "--allow-ffi",
-  "--allow-env=RABBIT_DEBUG,NO_COLOR",
-  "--no-prompt",
-];
+const LINUX_PERMISSIONS = ["--allow-ffi"];
 
 /** Modules that are started by name only, where they exist. */
 const WORKERS = ["lib/chunk_worker.ts", "lib/kernels/worker.ts"];
@@ -58,6 +55,7 @@ try {
       "--config",
       `${temporary}/deno.json`,
       ...PERMISSIONS,
+      ...(machine.os === "linux" ? LINUX_PERMISSIONS : []),
       `--v8-flags=${engineFlags(machine).join(",")}`,
       ...workers,
       ...output,

@@ -20,7 +20,7 @@ import { ROOT } from "./program.ts";
 const ACTIVATIONS: readonly Activations[] = ["f32", "i16", "i8"];
 const THREADS = [1, 2, 3];
 /** Around every number at which the kernels change their way: 1, 4 and 64. */
-const TOKENS = [1, 2, 3, 4, 5, 9, 65, 70];
+const TOKENS = [1, 2, 3, 4, 5, 9, 64, 65, 70];
 const MOST_TOKENS = 70;
 
 /** Half a unit in the last place of 1 in binary32. */
@@ -297,6 +297,41 @@ function exactProduct(w: Weights, row: number, x: Float32Array, activations: Act
   // The sum in binary64 is off by less than one rounding in binary32.
   return { sum, bound: moved + (k + 1) * U / (1 - k * U) * (magnitude + moved) + k * 32 * 2 ** -149 };
 }
+
+Deno.test({
+  name: "Matrices of several formats for one input give the bits of Reference",
+  ...unsanitized,
+  async fn() {
+    for (const activations of ACTIVATIONS) {
+      for (const formats of [[Q4B32, Q8B32, BF16], [BF16, Q4B32, Q4B32], [Q8B32, F32, Q4B32]]) {
+        for (const tokens of [1, 6]) {
+          await agree(activations, (ops) => {
+            const random = new Random(4);
+            const [a, b, c] = formats.map((format) => loadMatrix(ops, weights(format, 40, 64, random)));
+            const norm = { weight: loadVector(ops, numbers(64, random)), eps: 1e-5 };
+            const from = ops.buffer(6, 64);
+            for (let t = 0; t < 6; t++) ops.row(from, t).set(numbers(64, random));
+            const outs = [1, 2, 3, 4, 5].map(() => ops.buffer(6, 40));
+            ops.project({ from, norm }, tokens, [a, b, c].map((matrix, n) => ({ matrix, out: outs[n] })));
+            ops.projectGated({ from, norm }, tokens, a, b, outs[3]);
+            ops.projectGated({ from }, tokens, b, c, outs[4]);
+            ops.run();
+            const results: Results = new Map();
+            outs.forEach((out, n) => {
+              keep(
+                results,
+                `${formats.map(({ name }) => name)}, ${activations}, ${tokens} tokens, buffer ${n}`,
+                ops,
+                out,
+              );
+            });
+            return results;
+          });
+        }
+      }
+    }
+  },
+});
 
 /** More than a tile, and a tile that does not end with four. */
 const MORE_TOKENS = TOKEN_TILE + 5;

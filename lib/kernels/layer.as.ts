@@ -171,12 +171,20 @@ function spread(size: i32, x: usize, d: i32, top: f32, out: usize, run: i32, ste
   return m / top;
 }
 
-/** A key of the cache: pairs of values, between which there is room for those of the other positions of a block. */
+/**
+ * A key as {@link quantize_head}: pairs of values, between which there is room for those of the other positions of a block.
+ *
+ * @param out the place of the position's first pair
+ */
 export function quantize_key(size: i32, x: usize, d: i32, top: f32, out: usize): f32 {
   return size == 1 ? spread(1, x, d, top, out, 2, 2 * KEYS) : spread(2, x, d, top, out, 2, 4 * KEYS);
 }
 
-/** A value of the cache: two positions stand side by side. */
+/**
+ * A value as {@link quantize_head}: two positions stand side by side.
+ *
+ * @param out the place of the position's first integer
+ */
 export function quantize_value(size: i32, x: usize, d: i32, top: f32, out: usize): f32 {
   return size == 1 ? spread(1, x, d, top, out, 1, 2) : spread(2, x, d, top, out, 1, 4);
 }
@@ -213,7 +221,11 @@ function transposedSum(a: v128, b: v128, c: v128, d: v128): v128 {
   return f32x4.add(f32x4.add(e0, e1), f32x4.add(o0, o1));
 }
 
-/** Scales the scores of four positions and stores them, those from `count` on as -Infinity. @returns the larger of them and `top` */
+/**
+ * Scales the scores of four positions and stores them, those from `count` on as -Infinity.
+ *
+ * @returns the larger of them and `top`
+ */
 @inline
 function storeScores(s: v128, factor: v128, p: i32, count: i32, at: usize, top: v128): v128 {
   s = f32x4.mul(s, factor);
@@ -378,26 +390,26 @@ function attendHeads(
         let x0 = v128.load32_splat(from);
         let x1 = heads > 1 ? v128.load32_splat(from + qRow) : x0;
         let x2 = heads > 2 ? v128.load32_splat(from + 2 * qRow) : x0;
-        let u = some(size, at, 0), v = some(size, at, 1);
-        a0 = product(size, a0, x0, u), b0 = product(size, b0, x0, v);
-        if (heads > 1) a1 = product(size, a1, x1, u), b1 = product(size, b1, x1, v);
-        if (heads > 2) a2 = product(size, a2, x2, u), b2 = product(size, b2, x2, v);
+        let u = some(size, at, 0), w = some(size, at, 1);
+        a0 = product(size, a0, x0, u), b0 = product(size, b0, x0, w);
+        if (heads > 1) a1 = product(size, a1, x1, u), b1 = product(size, b1, x1, w);
+        if (heads > 2) a2 = product(size, a2, x2, u), b2 = product(size, b2, x2, w);
         const at2 = at + far;
-        u = some(size, at2, 0), v = some(size, at2, 1);
-        c0 = product(size, c0, x0, u), d0 = product(size, d0, x0, v);
-        if (heads > 1) c1 = product(size, c1, x1, u), d1 = product(size, d1, x1, v);
-        if (heads > 2) c2 = product(size, c2, x2, u), d2 = product(size, d2, x2, v);
+        u = some(size, at2, 0), w = some(size, at2, 1);
+        c0 = product(size, c0, x0, u), d0 = product(size, d0, x0, w);
+        if (heads > 1) c1 = product(size, c1, x1, u), d1 = product(size, d1, x1, w);
+        if (heads > 2) c2 = product(size, c2, x2, u), d2 = product(size, d2, x2, w);
         x0 = v128.load32_splat(from, 4);
         x1 = heads > 1 ? v128.load32_splat(from + qRow, 4) : x0;
         x2 = heads > 2 ? v128.load32_splat(from + 2 * qRow, 4) : x0;
-        u = some(size, at + 16 * size, 0), v = some(size, at + 16 * size, 1);
-        a0 = product(size, a0, x0, u), b0 = product(size, b0, x0, v);
-        if (heads > 1) a1 = product(size, a1, x1, u), b1 = product(size, b1, x1, v);
-        if (heads > 2) a2 = product(size, a2, x2, u), b2 = product(size, b2, x2, v);
-        u = some(size, at2 + 16 * size, 0), v = some(size, at2 + 16 * size, 1);
-        c0 = product(size, c0, x0, u), d0 = product(size, d0, x0, v);
-        if (heads > 1) c1 = product(size, c1, x1, u), d1 = product(size, d1, x1, v);
-        if (heads > 2) c2 = product(size, c2, x2, u), d2 = product(size, d2, x2, v);
+        u = some(size, at + 16 * size, 0), w = some(size, at + 16 * size, 1);
+        a0 = product(size, a0, x0, u), b0 = product(size, b0, x0, w);
+        if (heads > 1) a1 = product(size, a1, x1, u), b1 = product(size, b1, x1, w);
+        if (heads > 2) a2 = product(size, a2, x2, u), b2 = product(size, b2, x2, w);
+        u = some(size, at2 + 16 * size, 0), w = some(size, at2 + 16 * size, 1);
+        c0 = product(size, c0, x0, u), d0 = product(size, d0, x0, w);
+        if (heads > 1) c1 = product(size, c1, x1, u), d1 = product(size, d1, x1, w);
+        if (heads > 2) c2 = product(size, c2, x2, u), d2 = product(size, d2, x2, w);
       }
       const r = v128.load(kScales), s = v128.load(kScales, 16);
       const scales2 = kScales + farScores, t = v128.load(scales2), z = v128.load(scales2, 16);

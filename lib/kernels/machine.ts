@@ -34,8 +34,8 @@ export const COMMAND_WORDS = 24;
 /** What a command does; the numbers after it are listed with each method of {@link Machine}. */
 export const OP = { exit: 0, embed: 1, prepare: 2, project: 3, store: 4, attend: 5, end: 6 } as const;
 
-/** What becomes of a product. */
-export const THEN = { write: 0, add: 1, gate: 2 } as const;
+/** What becomes of a product: `gate` takes two, of gate and up, `gateIt` that of gate and has that of up in its place. */
+export const THEN = { write: 0, add: 1, gate: 2, gateIt: 3 } as const;
 
 /** How activations are prepared. */
 export const MODE = { f32: 0, i8: 1, i16: 2, i16paired: 3, i8paired: 4 } as const;
@@ -113,7 +113,7 @@ export interface Layout {
   readonly message: number;
   /** Scratch of thread 0, by memory; the next thread's follows {@link scratchBytes} later. */
   readonly scratch: readonly number[];
-  /** Bytes of prepared activations of one token, and of the scores of {@link MOST_HEADS} heads. */
+  /** The most bytes of prepared activations of one token, and those of the scores of {@link MOST_HEADS} heads. */
   readonly preparedBytes: number;
   readonly scoreBytes: number;
 }
@@ -289,7 +289,7 @@ export class Machine {
     }
   }
 
-  /** The work that waits for a command before `place`. */
+  /** The work of the command at a place, or of the next one if each thread has that for itself. */
   #nextOf(place: number): Work {
     const work = this.#workAt(place);
     return work.pieces === PRIVATE ? this.#workAt(place + 1) : work;
@@ -417,7 +417,7 @@ export class Machine {
     }
   }
 
-  /** Token t of: x, x stride, tokens, length (whole blocks), width, norm weight or 0, eps, mode, out or PRIVATE, out stride. */
+  /** Token t of: x, x stride, tokens, length (whole blocks), width, norm weight or 0, eps, mode, out or PRIVATE, its bytes for each token. */
   #prepare(c: Float64Array, t: number): void {
     const [, x, stride, tokens, length, width, norm, eps, mode, out, outStride] = c;
     const wasm = this.#wasm[0];
@@ -443,7 +443,7 @@ export class Machine {
   }
 
   /**
-   * Pieces of: x or PRIVATE, x stride, tokens, blocks, kernel mode, then, number of matrices, then for each matrix
+   * Pieces of: x or PRIVATE, its bytes for each token, tokens, blocks, kernel mode, then, number of matrices, then for each matrix
    * record, rows padded to groups, y, y stride, bias or 0.
    *
    * The work is shared out in units: quads for one token where matrices allow it, else pairs of groups; gate and up count
@@ -528,7 +528,10 @@ export class Machine {
     return { units, run, ahead };
   }
 
-  /** `quads` quads of a matrix from quad `from` on, and the `left` groups that follow the streams, times one token. */
+  /**
+   * A function for one token's products with a matrix: of `quads` quads from quad `from` on, and of the `left` groups that
+   * follow the streams.
+   */
   #far(c: Float64Array, record: number, x: number, perStream: number) {
     const [blocks, mode] = [c[4], c[5]];
     const kind = this.#doubles[record >>> 3];
@@ -554,6 +557,7 @@ export class Machine {
     if (bias !== 0) wasm.add(result, bias, length);
     if (then === THEN.add) wasm.add(to, result, length);
     if (then === THEN.gate) wasm.gated(result, result + TILE_BYTES, to, length);
+    if (then === THEN.gateIt) wasm.gated(result, to, to, length);
   }
 
   /** The matrix at word `at` of a command (gate and up: both) times its tokens, in pairs of groups. */

@@ -438,6 +438,7 @@ export function arrange(x: usize, blocks: i32, out: usize, step: usize): void {
   }
 }
 
+/** See {@link f32_q4}; `kind` is a constant of the call. */
 @inline
 function exact(
   kind: i32,
@@ -847,7 +848,7 @@ function q4i8tile(
   v128.store(y2, d3, 16);
 }
 
-/** y = W x with four-bit weights and blocks of int8 activations, those of a token after those of the one before. */
+/** y = W x with four-bit weights and blocks of int8 activations, token after token. */
 export function i8_q4(
   w: usize,
   x: usize,
@@ -912,7 +913,7 @@ function q4i16half(half: i32, w: usize, x: usize, blocks: i32, y: usize): void {
   v128.store(y, a);
 }
 
-/** y = W x with four-bit weights and blocks of int16 activations (in the order of the columns). */
+/** y = W x with four-bit weights and blocks of int16 activations (in the order of the columns), token after token. */
 export function i16_q4(
   w: usize,
   x: usize,
@@ -1091,7 +1092,7 @@ function q8i16tile(
   v128.store(y2, d3, 16);
 }
 
-/** y = W x with eight-bit weights and blocks of int16 activations (in pairs of columns j and 16+j). */
+/** y = W x with eight-bit weights and blocks of int16 activations (in pairs of columns j and 16+j), token after token. */
 export function i16_q8(
   w: usize,
   x: usize,

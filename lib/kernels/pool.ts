@@ -77,7 +77,7 @@ const STAGING_BYTES = 1 << 20;
 /** The most that a memory keeps free of weights, for activations and scratch. */
 const RESERVE_BYTES = 1 << 29;
 
-/** A memory grows by so many bytes at least. */
+/** A memory grows to a multiple of so many bytes, or to its limit. */
 const GROWTH_BYTES = 1 << 27;
 
 /** Areas begin at multiples of this: a cache line. */
@@ -322,12 +322,16 @@ export class Pool implements Operations {
   }
 
   project(input: Input, tokens: number, projections: readonly Projection[]): void {
-    this.#project(
-      input,
-      tokens,
-      THEN.write,
-      projections.map(({ matrix, bias, out }) => ({ matrix: matrix as PackedMatrix, bias, out })),
-    );
+    // Matrices of one format, which is the rule, share a command.
+    const byMode = Map.groupBy(projections, ({ matrix }) => modeOf(matrix.format, this.#activations));
+    for (const some of byMode.values()) {
+      this.#project(
+        input,
+        tokens,
+        THEN.write,
+        some.map(({ matrix, bias, out }) => ({ matrix: matrix as PackedMatrix, bias, out })),
+      );
+    }
   }
 
   projectAdd(input: Input, tokens: number, matrix: Matrix, to: Buffer, bias?: Vector): void {
@@ -335,7 +339,14 @@ export class Pool implements Operations {
   }
 
   projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: Buffer): void {
-    this.#project(input, tokens, THEN.gate, [gate, up].map((matrix) => ({ matrix: matrix as PackedMatrix, out })));
+    const [first, second] = [gate, up].map((matrix) => ({ matrix: matrix as PackedMatrix, out }));
+    const [mode, other] = [gate, up].map(({ format }) => modeOf(format, this.#activations));
+    if (mode === other) {
+      this.#project(input, tokens, THEN.gate, [first, second]);
+    } else {
+      this.#project(input, tokens, THEN.write, [second]);
+      this.#project(input, tokens, THEN.gateIt, [first]);
+    }
   }
 
   #project(
