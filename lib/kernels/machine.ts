@@ -65,12 +65,12 @@ const STREAMS = 4;
 const QUAD_TILE = 256;
 
 /**
- * Pieces of a product for each thread, so that one that is early finds something left to do; more only where the results of
- * so few would not fit a tile: each piece begins new streams of memory, and reads all tokens.
+ * Pieces of a product for each thread at most, so that one that is early finds something left to do; more only where the
+ * results of so few would not fit a tile: each piece begins new streams of memory, and reads all tokens.
  */
-const PIECES = 2;
+const PIECES = 8;
 
-/** Products that each of those pieces must have, some ten times what it costs to begin one; else a thread has one piece. */
+/** Products that each of those pieces must have, some ten times what it costs to begin one; a thread has one at least. */
 const PIECE_PRODUCTS = 400000;
 
 /** The address that stands for the thread's own prepared activations. */
@@ -79,7 +79,10 @@ export const PRIVATE = -1;
 /** Turns of the loop that waits for a command's last pieces before a thread sleeps: some ten microseconds. */
 const SPIN = 3000;
 
-/** Before that, it reads lines of the weights of the next command, so many times eight: 128 KiB, which caches have room for. */
+/**
+ * Before that, it reads lines of the weights of the next command, so many times eight: 128 KiB, which caches have room
+ * for.
+ */
 const AHEAD = 256;
 
 /** Milliseconds after which a thread that sleeps looks whether another has failed. */
@@ -148,7 +151,10 @@ export function controlWords(threads: number): number {
   return countersOf(0, threads).done + 2 * (threads + 1) * MAX_COMMANDS;
 }
 
-/** The work of a command, whose words are kept: how many pieces, and what a piece is; PRIVATE of them: each thread's own. */
+/**
+ * The work of a command, whose words are kept: how many pieces, and what a piece is; PRIVATE of them: each thread has one
+ * of its own.
+ */
 interface Work {
   readonly words: Float64Array;
   readonly pieces: number;
@@ -417,7 +423,10 @@ export class Machine {
     }
   }
 
-  /** Token t of: x, x stride, tokens, length (whole blocks), width, norm weight or 0, eps, mode, out or PRIVATE, its bytes for each token. */
+  /**
+   * Token t of: x, x stride, tokens, length (whole blocks), width, norm weight or 0, eps, mode, out or PRIVATE, its bytes
+   * for each token.
+   */
   #prepare(c: Float64Array, t: number): void {
     const [, x, stride, tokens, length, width, norm, eps, mode, out, outStride] = c;
     const wasm = this.#wasm[0];
@@ -443,8 +452,8 @@ export class Machine {
   }
 
   /**
-   * Pieces of: x or PRIVATE, its bytes for each token, tokens, blocks, kernel mode, then, number of matrices, then for each matrix
-   * record, rows padded to groups, y, y stride, bias or 0.
+   * Pieces of: x or PRIVATE, its bytes for each token, tokens, blocks, kernel mode, then, number of matrices, then for
+   * each matrix record, rows padded to groups, y, y stride, bias or 0.
    *
    * The work is shared out in units: quads for one token where matrices allow it, else pairs of groups; gate and up count
    * once.
