@@ -1,6 +1,7 @@
 // Whether the kernel takes the advice, by its own account of the mapping (proc_pid_smaps(5)).
 
 import { assert, assertEquals } from "@std/assert";
+import { exists } from "../lib/format/checkpoint.ts";
 import { adviseHugePages } from "../lib/kernels/huge_pages.ts";
 import { ROOT } from "./program.ts";
 
@@ -17,14 +18,6 @@ function flagsAt(address: bigint): string[] {
     if (inside && line.startsWith("VmFlags:")) return line.split(/\s+/).slice(1);
   }
   throw new Error(`no mapping holds ${address}`);
-}
-
-function exists(path: string): boolean {
-  try {
-    return Deno.statSync(path).isFile;
-  } catch {
-    return false;
-  }
 }
 
 Deno.test({

@@ -346,10 +346,10 @@ function attendHeads(
   const factor2 = heads > 2 ? v128.load32_splat(factors, 8) : factor0;
   let top0 = f32x4.splat(-Infinity), top1 = top0, top2 = top0;
   // Values are loaded while scores are computed, so that they come from the cache when they are needed.
-  let touched = i32x4.splat(0), seen = 0;
+  let seen = 0;
   if (size == 4) {
     for (let p = 0, k0 = k, v0 = v, to = scores; p < count; p += 4, k0 += 4 * row, to += 16) {
-      for (const end = v0 + 4 * row; v0 < end; v0 += LINE) touched = v128.or(touched, v128.load(v0));
+      for (const end = v0 + 4 * row; v0 < end; v0 += LINE) seen |= load<i32>(v0);
       let a0 = i32x4.splat(0), b0 = a0, c0 = a0, d0 = a0;
       let a1 = a0, b1 = a0, c1 = a0, d1 = a0, a2 = a0, b2 = a0, c2 = a0, d2 = a0;
       for (let at = k0, from = q, end = k0 + qRow; at < end; at += 16, from += 16) {
@@ -430,7 +430,7 @@ function attendHeads(
   const last1 = heads > 1 ? weigh(size, scores + scoreRow, top1, count, vScales) : 0;
   const last2 = heads > 2 ? weigh(size, scores + 2 * scoreRow, top2, count, vScales) : 0;
   const sumRow = <usize> length << 2;
-  v128.store(sums, size == 4 ? touched : i32x4.splat(seen));
+  store<i32>(sums, seen);
   for (let n: usize = 0, end = sumRow * heads; n < end; n += 16) v128.store(sums + n, f32x4.splat(0));
   // Integer values of two positions stand side by side, and so do the weights.
   const together = size == 4 ? 1 : 2;

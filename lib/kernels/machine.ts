@@ -513,12 +513,12 @@ export class Machine {
       const left = to === units ? groups - STREAMS * perStream : 0;
       const out = y + from * ROW_BYTES;
       const step = quads * ROW_BYTES;
-      if (direct) first(from, quads, left, out, perStream * ROW_BYTES, rest);
-      else first(from, quads, left, tile, step, tile + STREAMS * step);
+      if (direct) first.multiply(from, quads, left, out, perStream * ROW_BYTES, rest);
+      else first.multiply(from, quads, left, tile, step, tile + STREAMS * step);
       if (direct && bias === 0) return;
       if (second !== undefined) {
         const beside = tile + TILE_BYTES;
-        second(from, quads, left, beside, step, beside + STREAMS * step);
+        second.multiply(from, quads, left, beside, step, beside + STREAMS * step);
       }
       for (let s = 0; s <= STREAMS; s++) {
         const length = (s < STREAMS ? quads : left) * GROUP;
@@ -527,19 +527,12 @@ export class Machine {
         this.#then(then, direct ? place : tile + s * step, bias === 0 ? 0 : bias + (place - y), place, length);
       }
     };
-    const { touch } = this.#wasm[0];
-    const kind = this.#doubles[c[at] >>> 3];
-    const w = this.#doubles[(c[at] >>> 3) + 4];
-    const bytes = c[4] * GROUP_BYTES[kind];
-    const ahead = (from: number, n: number) => {
-      if ((n + 1) * 128 <= (perStream - from) * bytes) touch(w + from * bytes + n * 128, perStream * bytes);
-    };
-    return { units, run, ahead };
+    return { units, run, ahead: first.ahead };
   }
 
   /**
-   * A function for one token's products with a matrix: of `quads` quads from quad `from` on, and of the `left` groups that
-   * follow the streams.
+   * One token's products with a matrix: `multiply` makes those of `quads` quads from quad `from` on, and of the `left`
+   * groups that follow the streams; `ahead` reads the n-th lines from there on.
    */
   #far(c: Float64Array, record: number, x: number, perStream: number) {
     const [blocks, mode] = [c[4], c[5]];
@@ -549,10 +542,15 @@ export class Machine {
     const [far, near] = [FAR_KERNELS, KERNELS].map((names) => this.#wasm[0][names[mode][kind]]);
     const rest = w + STREAMS * perStream * bytes;
     const room = this.#unpacked[0];
-    return (from: number, quads: number, left: number, out: number, step: number, outLeft: number): void => {
+    const multiply = (from: number, quads: number, left: number, out: number, step: number, outLeft: number) => {
       if (quads > 0) far(w + from * bytes, perStream * bytes, x, blocks, out, step, quads);
       if (left > 0) near(rest, x, blocks, outLeft, 0, left, 1, room);
     };
+    const { touch } = this.#wasm[0];
+    const ahead = (from: number, n: number) => {
+      if ((n + 1) * 128 <= (perStream - from) * bytes) touch(w + from * bytes + n * 128, perStream * bytes);
+    };
+    return { multiply, ahead };
   }
 
   /** Where a product finds its activations. */
