@@ -20,7 +20,7 @@ import { ClosedPipe, Interrupted, Output, writeLine } from "./lib/cli/output.ts"
 import { quantizeCommand } from "./lib/cli/quantize.ts";
 import { reportCommand } from "./lib/cli/report.ts";
 import { NotSound, verifyCommand } from "./lib/cli/verify.ts";
-import { CheckpointError, SystemError, UsageError } from "./lib/errors.ts";
+import { CheckpointError, orSystemError, SystemError, UsageError } from "./lib/errors.ts";
 import { revision } from "rabbit/revision";
 import config from "./deno.json" with { type: "json" };
 
@@ -63,7 +63,8 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
   return status;
 }
 
-function report(error: unknown): number {
+function report(thrown: unknown): number {
+  const error = orSystemError(thrown);
   if (error instanceof ClosedPipe) return 0;
   const known = [CheckpointError, SystemError, UsageError, Interrupted, NotSound].some((kind) => error instanceof kind);
   const text = error instanceof Error ? error.message : String(error);

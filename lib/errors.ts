@@ -65,10 +65,18 @@ export function systemError(action: string, cause: unknown): Error {
     [/os error 30\b/, "the file system is read-only"],
     [/os error 122\b/, "the disk quota is used up"],
     [/os error 27\b/, "the file system does not take a file of this size"],
+    [/os error 23\b|os error 24\b/, "too many open files; raise the limit (ulimit -n)"],
     [/os error 40\b/, "too many levels of symbolic links"],
     [/os error 36\b/, "the name is too long"],
     [/os error 17\b/, "it exists already"],
   ];
   const reason = known.find(([pattern]) => pattern.test(text))?.[1] ?? text.split("\n")[0];
   return new SystemError(`${action}: ${reason}`, { cause });
+}
+
+/** What the system refused where nobody said what was tried; any other error as it is. */
+export function orSystemError(error: unknown): unknown {
+  const known = [CheckpointError, SystemError, UsageError].some((kind) => error instanceof kind);
+  const refused = !known && error instanceof Error && /\(os error \d+\)/.test(error.message);
+  return refused ? systemError("the system refused", error) : error;
 }
