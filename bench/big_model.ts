@@ -8,7 +8,8 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { MODEL_FILE, NewFiles, writeAt } from "../lib/format/checkpoint.ts";
+import { MODEL_FILE, writeAt } from "../lib/format/checkpoint.ts";
+import { NewFiles } from "../lib/format/new_files.ts";
 import { serializeHeader } from "../lib/format/safetensors.ts";
 import { configOf, randomWeights, tensorShapes } from "../lib/gen.ts";
 
@@ -24,11 +25,11 @@ const shape = {
 };
 
 using files = new NewFiles(String(directory));
-const { file, partial } = files.create(MODEL_FILE);
 const tensors = [...tensorShapes(shape)].map(([name, dimensions]) => {
   return { name, dtype: "BF16", shape: dimensions, bytes: 2 * dimensions.reduce((a, b) => a * b) };
 });
 const header = serializeHeader({ format: "pt" }, tensors);
+const { file, partial } = files.create(MODEL_FILE, tensors.reduce((sum, { bytes }) => sum + bytes, header.length));
 writeAt(file, partial, 0, header);
 let offset = header.length;
 const step = new Uint8Array(randomWeights(0, 0.02, 1 << 20).buffer);

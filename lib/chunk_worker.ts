@@ -8,17 +8,20 @@
 
 import { ChunkProcessor, type FromWorker, type ToWorker } from "./chunks.ts";
 
-let processor: ChunkProcessor | undefined;
+/** Made with the first chunk, so that a file that can't be opened is an answer like any other. */
+let processor: () => ChunkProcessor;
 
 self.onmessage = ({ data }: MessageEvent<ToWorker>) => {
   if ("start" in data) {
-    processor = new ChunkProcessor(data.start.memory, data.start.files, data.start.scratch);
+    const { memory, files, scratch } = data.start;
+    let made: ChunkProcessor | undefined;
+    processor = () => made ??= new ChunkProcessor(memory, files, scratch);
     return;
   }
   const { index, slot, chunk } = data;
   let answer: FromWorker;
   try {
-    answer = { index, slot, result: processor!.process(chunk, slot) };
+    answer = { index, slot, result: processor().process(chunk, slot) };
   } catch (cause) {
     const { name, message, stack } = cause as Error;
     answer = { index, slot, error: { name, message, stack } };

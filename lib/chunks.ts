@@ -7,7 +7,7 @@
 
 import { CheckpointError, SystemError } from "./errors.ts";
 import { type BlockFormat, type FloatFormat, FORMATS } from "./format/blocks.ts";
-import { openFile, readAt, writeAt } from "./format/checkpoint.ts";
+import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "./format/checkpoint.ts";
 import { type BlockKernels, type SquaredError } from "./kernels/scalar.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "./kernels/wasm.ts";
 import { nextTurn } from "./node.ts";
@@ -44,11 +44,8 @@ export interface ChunkResult extends SquaredError {
   difference: number;
 }
 
-/** A file that chunks name. */
-export interface ChunkFile {
-  readonly path: string;
-  readonly write?: boolean;
-}
+/** A file that chunks name: of a version, to be read, or of an inode, to be written (see `reopen`, `reopenToWrite`). */
+export type ChunkFile = { readonly path: string } & ({ readonly version: string } | { readonly inode: string });
 
 // A slot of the shared memory: the source, then the result or what is stored, then what is derived for comparison.
 const RESULT = CHUNK_BYTES;
@@ -76,12 +73,17 @@ export class ChunkProcessor {
   readonly #kernels: BlockKernels;
   readonly #files: { path: string; file: Deno.FsFile }[] = [];
 
-  /** @param scratch address of the thread's own scratch in `memory` */
+  /**
+   * @param scratch address of the thread's own scratch in `memory`
+   * @throws {SystemError} a file can't be opened, or is not the one that it was
+   */
   constructor(memory: WebAssembly.Memory, files: readonly ChunkFile[], scratch: number) {
     this.#memory = new Uint8Array(memory.buffer);
     this.#kernels = wasmKernels(memory, scratch);
-    for (const { path, write } of files) {
-      this.#files.push({ path, file: write ? Deno.openSync(path, { write: true }) : openFile(path) });
+    for (const file of files) {
+      const { path } = file;
+      const opened = "inode" in file ? reopenToWrite(path, file.inode) : reopen(path, file.version);
+      this.#files.push({ path, file: opened });
     }
   }
 
@@ -157,6 +159,7 @@ const WORKER_QUEUE = 4;
  * @param files the files that spans name; those to be written must exist
  * @param threads threads in all, this one included
  * @param consume gets the chunk, what came of it, and its bytes: what is stored, or what was written, or the source
+ * @throws {SystemError} a file that is read was changed meanwhile
  * @throws whatever a thread throws, or `consume`, or the reason of `signal`; no thread works any more by then
  */
 export async function runChunks(
@@ -176,6 +179,7 @@ export async function runChunks(
   let failure: Error | undefined;
   let wake = () => {};
 
+  const local = new ChunkProcessor(memory, files, scratch(0));
   const workers = Array.from({ length: threads - 1 }, (_, n) => {
     const worker = new Worker(new URL("./chunk_worker.ts", import.meta.url), { type: "module" });
     const state = { worker, load: 0 };
@@ -197,7 +201,6 @@ export async function runChunks(
     return state;
   });
 
-  const local = new ChunkProcessor(memory, files, scratch(0));
   try {
     const source = chunks[Symbol.iterator]();
     let upcoming = source.next();
@@ -239,6 +242,7 @@ export async function runChunks(
         });
       }
     }
+    checkUnchanged(files.filter((file) => "version" in file));
   } finally {
     local.close();
     for (const { worker } of workers) worker.terminate();

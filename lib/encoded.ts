@@ -71,6 +71,11 @@ export class EncodedReader {
     }
   }
 
+  /** To be called after the last read: what was read is of one version of the source. @throws {SystemError} */
+  checkUnchanged(): void {
+    this.#source.checkUnchanged();
+  }
+
   /** Closes the files. */
   close(): void {
     this.#source.close();

@@ -21,9 +21,10 @@ import {
 import { type Vocabulary, vocabularyMetadata } from "./decoder/vocabulary.ts";
 import { CheckpointError } from "./errors.ts";
 import { type BlockFormat, F32, type Format, FORMATS, matrixBytes, Q4B32 } from "./format/blocks.ts";
-import { checkOutputFile, type Checkpoint, nameOf, NewFiles, TensorReader } from "./format/checkpoint.ts";
+import { type Checkpoint, nameOf, TensorReader } from "./format/checkpoint.ts";
 import { fromQ4B32, type GgmlType, typeOf } from "./format/ggml.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./format/gguf.ts";
+import { checkOutputFile, NewFiles } from "./format/new_files.ts";
 import { scalarKernels } from "./kernels/scalar.ts";
 import { type WriteOptions, writePieces } from "./pieces.ts";
 
@@ -140,13 +141,14 @@ function plan(place: { path: string; tensor: string }, source: NamedTensor, dtyp
  * @returns the file's SHA-256 in hexadecimal
  * @throws {CheckpointError} a block has a scale that is not finite
  * @throws {UsageError} the file is there and `force` is not set, or it is one of the source's
- * @throws {SystemError} such as a full disk
+ * @throws {SystemError} such as a full disk, or a source that was changed meanwhile
  */
 export async function exportGguf(plan: ExportPlan, path: string, options: WriteOptions): Promise<string> {
-  checkOutputFile("gguf", path, [plan.source], options.force);
+  const seen = checkOutputFile("gguf", path, [plan.source], options.force);
   using reader = new TensorReader(plan.source);
-  using files = new NewFiles(dirname(path));
-  const digest = await writePieces(files.create(basename(path)), piecesOf(plan, reader), options);
+  using files = new NewFiles(dirname(path), seen);
+  const digest = await writePieces(files.create(basename(path), plan.bytes), piecesOf(plan, reader), options);
+  reader.checkUnchanged();
   files.commit();
   return digest;
 }

@@ -5,8 +5,9 @@
  */
 
 import { BLOCK } from "./format/blocks.ts";
-import { checkOutput, MODEL_FILE, NewFiles, writeAt } from "./format/checkpoint.ts";
+import { MODEL_FILE, writeAt } from "./format/checkpoint.ts";
 import { f32ToBf16 } from "./format/floats.ts";
+import { checkOutput, NewFiles } from "./format/new_files.ts";
 import { serializeHeader } from "./format/safetensors.ts";
 
 /** The shape of the development model. */
@@ -38,8 +39,8 @@ export function generate(
   directory: string,
   { seed = 0, exact, force = false, shape = SHAPE }: { seed?: number; exact?: number; force?: boolean; shape?: Shape },
 ): void {
-  checkOutput(directory, undefined, force);
-  using files = new NewFiles(directory);
+  const seen = checkOutput(directory, undefined, [MODEL_FILE, "config.json", "vocab.json", "merges.txt"], force);
+  using files = new NewFiles(directory, seen);
   writeWeights(files, shape, seed, exact);
   const json = (value: unknown) => new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n");
   files.write("config.json", json(configOf(shape)));
@@ -105,11 +106,10 @@ const STEP = 1 << 20;
 function writeWeights(files: NewFiles, shape: Shape, seed: number, exact: number | undefined): void {
   const tensors = tensorShapes(shape);
   const count = (dimensions: number[]) => dimensions.reduce((a, b) => a * b);
-  const { file, partial } = files.create(MODEL_FILE);
-  const header = serializeHeader(
-    { format: "pt" },
-    [...tensors].map(([name, shape]) => ({ name, dtype: "BF16", shape, bytes: 2 * count(shape) })),
-  );
+  const entries = [...tensors].map(([name, shape]) => ({ name, dtype: "BF16", shape, bytes: 2 * count(shape) }));
+  const header = serializeHeader({ format: "pt" }, entries);
+  const total = entries.reduce((sum, { bytes }) => sum + bytes, header.length);
+  const { file, partial } = files.create(MODEL_FILE, total);
   writeAt(file, partial, 0, header);
   let offset = header.length;
   const random = new Random(seed);

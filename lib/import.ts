@@ -18,10 +18,11 @@ import {
   matrixBytes,
   Q4B32,
 } from "./format/blocks.ts";
-import { checkOutput, exists, MODEL_FILE, NewFiles, openRegular, readAt, sameFile } from "./format/checkpoint.ts";
+import { checkUnchanged, MODEL_FILE, openRegular, readAt, reopen, sameFile } from "./format/checkpoint.ts";
 import { bf16ToF32, f16ToF32, f32ToBf16, f32ToF16 } from "./format/floats.ts";
 import { READABLE, toQ4B32 } from "./format/ggml.ts";
 import { type Gguf, type GgufTensor, parseGguf } from "./format/gguf.ts";
+import { checkOutput, NewFiles, type Seen } from "./format/new_files.ts";
 import { serializeHeader } from "./format/safetensors.ts";
 import { scalarKernels } from "./kernels/scalar.ts";
 import { type WriteOptions, writePieces } from "./pieces.ts";
@@ -34,19 +35,6 @@ export type Dtype = typeof DTYPES[number];
 
 /** Bytes of a tensor that are held at once, where its heads are not larger. */
 const CHUNK_BYTES = 1 << 20;
-
-/** Files of a checkpoint that say how to read a text; those of another model must not stay beside the weights. */
-const TOKENIZER_FILES = [
-  "vocab.json",
-  "merges.txt",
-  "tokenizer.json",
-  "tokenizer_config.json",
-  "tokenizer.model",
-  "special_tokens_map.json",
-  "added_tokens.json",
-  "chat_template.jinja",
-  "generation_config.json",
-];
 
 /** The float formats that weights can become, and `torch_dtype` of each. */
 const TARGETS = { bf16: BF16, f16: F16, f32: F32 };
@@ -63,6 +51,8 @@ interface Planned {
 /** What an import will write; made from all that stands before the data, and the vectors. */
 export interface ImportPlan {
   readonly path: string;
+  /** What the file was when it was planned; see `reopen`. */
+  readonly version: string;
   readonly headDim: number;
   readonly architecture: string;
   /** Sorted by name. */
@@ -86,16 +76,21 @@ export interface ImportPlan {
  * @throws {CheckpointError} the file is bad, or of a model that the decoder does not know, naming key or tensor
  */
 export function planImport(path: string, dtype?: Dtype): ImportPlan {
-  const { file, bytes } = openRegular(path);
+  const { file, bytes, version } = openRegular(path);
   using source = file;
   const read = (offset: number, into: Uint8Array) => readAt(source, path, offset, into);
-  return plan(path, parseGguf({ path, bytes, read }), read, dtype);
+  return { ...plan(path, parseGguf({ path, bytes, read }), read, dtype), version };
 }
 
 /** Fills `into` from byte `offset` of the file on. */
 type Read = (offset: number, into: Uint8Array) => void;
 
-function plan(path: string, { metadata, tensors }: Gguf, read: Read, dtype: Dtype | undefined): ImportPlan {
+function plan(
+  path: string,
+  { metadata, tensors }: Gguf,
+  read: Read,
+  dtype: Dtype | undefined,
+): Omit<ImportPlan, "version"> {
   const found = new Map(tensors.map((tensor) => [tensor.name, tensor]));
   for (const { name, type } of tensors) {
     if (type.decode !== undefined) continue;
@@ -212,15 +207,17 @@ function vectorFormat(values: Float32Array, format: FloatFormat | BlockFormat): 
  * @returns the SHA-256 of model.safetensors in hexadecimal
  * @throws {CheckpointError} a weight is not finite, or too large for the dtype, naming tensor, row and column
  * @throws {UsageError} a file is there and `force` is not set
- * @throws {SystemError} such as a full disk
+ * @throws {SystemError} such as a full disk, a source that was changed meanwhile, or another process that wrote a
+ * checkpoint to the directory meanwhile
  */
 export async function importGguf(plan: ImportPlan, directory: string, options: WriteOptions): Promise<string> {
-  checkTarget(plan, directory, options.force);
-  using source = openRegular(plan.path).file;
-  using files = new NewFiles(directory);
+  const seen = checkTarget(plan, directory, options.force);
+  using source = reopen(plan.path, plan.version);
+  using files = new NewFiles(directory, seen);
   const read = (offset: number, into: Uint8Array) => readAt(source, plan.path, offset, into);
-  const digest = await writePieces(files.create(MODEL_FILE), piecesOf(plan, read), options);
   for (const [name, text] of plan.files) files.write(name, new TextEncoder().encode(text));
+  const digest = await writePieces(files.create(MODEL_FILE, plan.bytes), piecesOf(plan, read), options);
+  checkUnchanged([plan]);
   files.commit();
   return digest;
 }
@@ -231,23 +228,14 @@ function* piecesOf(plan: ImportPlan, read: Read): Generator<Uint8Array> {
   for (const tensor of plan.tensors) yield* chunksOf(plan, tensor, read);
 }
 
-/** Refuses a directory with files that would be lost, or that would contradict the new ones. */
-function checkTarget(plan: ImportPlan, directory: string, force: boolean): void {
-  checkOutput(directory, undefined, force);
+/** Refuses a directory that the planned checkpoint can't be written to. */
+function checkTarget(plan: ImportPlan, directory: string, force: boolean): Seen {
   const names = [MODEL_FILE, ...plan.files.keys()];
-  for (const name of names) {
-    const path = join(directory, name);
-    if (sameFile(path, plan.path)) {
-      throw new UsageError(`${path} is the source itself (${plan.path}), which --out would destroy; choose another`);
-    }
-    if (!force && exists(path)) throw new UsageError(`${path} exists already; --force replaces it`);
+  for (const path of names.map((name) => join(directory, name))) {
+    if (!sameFile(path, plan.path)) continue;
+    throw new UsageError(`${path} is the source itself (${plan.path}), which --out would destroy; choose another`);
   }
-  const stale = TOKENIZER_FILES.find((name) => !names.includes(name) && exists(join(directory, name)));
-  if (stale !== undefined) {
-    throw new UsageError(
-      `${join(directory, stale)} is there, and the import writes no such file; remove it first or choose another --out`,
-    );
-  }
+  return checkOutput(directory, undefined, names, force);
 }
 
 /** The bytes of a tensor in the new file, piece by piece. */

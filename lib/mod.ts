@@ -49,7 +49,7 @@ export {
 } from "./format/blocks.ts";
 export type { BlockFormat, Common, FloatFormat, Format } from "./format/blocks.ts";
 export { openCheckpoint, TensorReader } from "./format/checkpoint.ts";
-export type { Checkpoint, Tensor } from "./format/checkpoint.ts";
+export type { Checkpoint, CheckpointFile, Tensor } from "./format/checkpoint.ts";
 export { exportGguf, planExport } from "./export.ts";
 export type { ExportPlan } from "./export.ts";
 export type { Decode, GgmlType } from "./format/ggml.ts";

@@ -5,6 +5,7 @@
  */
 
 import { writeAt } from "./format/checkpoint.ts";
+import type { NewFile } from "./format/new_files.ts";
 import { sha256 } from "./node.ts";
 import { pacer } from "./pace.ts";
 
@@ -25,7 +26,7 @@ export interface WriteOptions {
  * @throws the reason of `signal`, once that is aborted
  */
 export async function writePieces(
-  { file, partial }: { file: Deno.FsFile; partial: string },
+  { file, partial }: Pick<NewFile, "file" | "partial">,
   pieces: Iterable<Uint8Array>,
   { signal, progress }: Pick<WriteOptions, "signal" | "progress">,
 ): Promise<string> {

@@ -6,7 +6,7 @@
 
 import { join } from "@std/path/join";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Span } from "./chunks.ts";
-import { CheckpointError, systemError } from "./errors.ts";
+import { CheckpointError } from "./errors.ts";
 import {
   BLOCK,
   type BlockFormat,
@@ -19,17 +19,17 @@ import {
 } from "./format/blocks.ts";
 import {
   bytesOf,
-  checkOutput,
   type Checkpoint,
-  exists,
+  memberOf,
   MODEL_FILE,
   nameOf,
-  NewFiles,
-  openFile,
   readAt,
+  readRegular,
+  reopen,
   type Tensor,
   writeAt,
 } from "./format/checkpoint.ts";
+import { checkOutput, NewFiles, type Seen } from "./format/new_files.ts";
 import { serializeHeader } from "./format/safetensors.ts";
 import { sha256 } from "./node.ts";
 
@@ -54,6 +54,9 @@ export interface Plan {
   readonly sourceBytes: number;
   readonly quantized: number;
 }
+
+/** Larger than the tokenizer of any model known (Gemma: 33 MB). */
+const MAX_SIDECAR_BYTES = 200_000_000;
 
 /** Files that a user of the checkpoint needs beside the weights; of the first, those that are missing are reported. */
 const NEEDED = ["config.json", "vocab.json", "merges.txt"];
@@ -136,17 +139,33 @@ export interface Quantized {
 }
 
 /**
+ * Refuses a directory that the planned checkpoint can't be written to ({@link checkOutput}).
+ *
+ * @throws {UsageError}
+ * @throws {CheckpointError} a file beside the source's weights can't be copied
+ */
+export function checkTarget({ source }: Plan, directory: string, force: boolean): Seen {
+  return checkOutput(directory, source, [MODEL_FILE, ...sidecarsOf(source)], force);
+}
+
+/**
  * Writes the planned file and the source's tokenizer and configuration to `directory`. They appear when all is
  * written and synced; until then, and after an error, what was there is untouched.
  *
  * @throws {CheckpointError} a weight is not finite or a scale overflows, naming tensor, row, and column or block
  * @throws {UsageError} the directory is the source's, or holds a checkpoint and `force` is not set
- * @throws {SystemError} such as a full disk
+ * @throws {SystemError} such as a full disk, a source that was changed meanwhile, or another process that wrote a
+ * checkpoint to the directory meanwhile
  */
 export async function quantize(plan: Plan, directory: string, options: QuantizeOptions): Promise<Quantized> {
-  checkOutput(directory, plan.source, options.force);
-  using files = new NewFiles(directory);
-  const { file, partial } = files.create(MODEL_FILE);
+  const seen = checkTarget(plan, directory, options.force);
+  using files = new NewFiles(directory, seen);
+  // First, because they may be refused, and it takes no time.
+  const sidecars = sidecarsOf(plan.source);
+  for (const name of sidecars) {
+    files.write(name, readRegular(join(plan.source.directory, name), MAX_SIDECAR_BYTES));
+  }
+  const { file, partial, inode } = files.create(MODEL_FILE, plan.bytes);
   writeAt(file, partial, 0, plan.header);
   const digest = (await sha256()).update(plan.header);
   const target = plan.source.files.length;
@@ -159,7 +178,7 @@ export async function quantize(plan: Plan, directory: string, options: QuantizeO
   })();
   let done = 0;
   await runChunks(
-    [...plan.source.files, { path: partial, write: true }],
+    [...plan.source.files, { path: partial, inode }],
     chunks,
     options.threads,
     (chunk, result, bytes) => {
@@ -170,8 +189,8 @@ export async function quantize(plan: Plan, directory: string, options: QuantizeO
     },
     options.signal,
   );
-  const missing = copySidecars(plan.source.directory, directory, files);
   files.commit();
+  const missing = NEEDED.filter((name) => !sidecars.includes(name));
   return { model: join(directory, MODEL_FILE), digest: digest.digest("hex"), missing };
 }
 
@@ -238,10 +257,10 @@ export function checkEncoded(
   const perRow = source.shape[1] / BLOCK;
   const row = Math.floor(index / perRow);
   const block = index % perRow;
-  const { path } = plan.source.files[source.file];
+  const { path, version } = plan.source.files[source.file];
   const bytes = new Uint8Array(BLOCK * from!.blockBytes);
   {
-    using file = openFile(path);
+    using file = reopen(path, version);
     readAt(file, path, source.offset + index * bytes.length, bytes);
   }
   const weights = new Float32Array(BLOCK);
@@ -270,31 +289,7 @@ export function checkEncoded(
   throw new Error(`a kernel refused block ${index} of ${source.name}, which the definition encodes`);
 }
 
-function copySidecars(from: string, to: string, files: NewFiles): string[] {
-  const missing: string[] = [];
-  for (const name of [...NEEDED, ...OPTIONAL]) {
-    const path = join(from, name);
-    if (!exists(path)) {
-      if (NEEDED.includes(name)) missing.push(name);
-      continue;
-    }
-    const bytes = readBytes(path);
-    const there = join(to, name);
-    // What is there and equal stays, so that replacing a checkpoint by --force touches one file.
-    if (exists(there) && equal(readBytes(there), bytes)) continue;
-    files.write(name, bytes);
-  }
-  return missing;
-}
-
-function readBytes(path: string): Uint8Array {
-  try {
-    return Deno.readFileSync(path);
-  } catch (cause) {
-    throw systemError(`cannot read ${path}`, cause);
-  }
-}
-
-function equal(a: Uint8Array, b: Uint8Array): boolean {
-  return a.length === b.length && a.every((byte, n) => byte === b[n]);
+/** The names of the files that stand beside the source's weights and are copied. */
+function sidecarsOf({ directory }: Checkpoint): string[] {
+  return [...NEEDED, ...OPTIONAL].filter((name) => memberOf(directory, name) !== undefined);
 }

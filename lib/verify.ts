@@ -8,7 +8,7 @@ import type { Hash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks } from "./chunks.ts";
 import { CheckpointError } from "./errors.ts";
 import { BLOCK, type BlockFormat, FORMATS } from "./format/blocks.ts";
-import { type Checkpoint, nameOf, openFile, readAt, type Tensor } from "./format/checkpoint.ts";
+import { type Checkpoint, nameOf, readAt, reopen, type Tensor } from "./format/checkpoint.ts";
 import { sha256 } from "./node.ts";
 import { checkEncoded, piecesOf, type Placed, type PlannedTensor, planQuantize, type Progress } from "./quantize.ts";
 
@@ -197,13 +197,13 @@ function blockAt(tensor: Tensor, index: number): { row: number; block: number } 
 
 function checkScale(checkpoint: Checkpoint, tensor: Tensor, first: number, result: ChunkResult): void {
   if (result.badScale < 0) return;
-  const { path } = checkpoint.files[tensor.file];
+  const { path, version } = checkpoint.files[tensor.file];
   const index = first + result.badScale;
   const { row, block } = blockAt(tensor, index);
   const { blockBytes } = FORMATS.get(tensor.dtype) as BlockFormat;
   const bits = new Uint8Array(2);
   {
-    using file = openFile(path);
+    using file = reopen(path, version);
     readAt(file, path, tensor.offset + index * blockBytes, bits);
   }
   const pattern = (bits[1] << 8 | bits[0]).toString(16).padStart(4, "0");
@@ -218,8 +218,8 @@ class Digests {
   private constructor(readonly hashes: readonly Hash[]) {}
 
   static async of(checkpoint: Checkpoint): Promise<Digests> {
-    const hashes = checkpoint.files.map(async ({ path, dataStart }) => {
-      using file = openFile(path);
+    const hashes = checkpoint.files.map(async ({ path, dataStart, version }) => {
+      using file = reopen(path, version);
       const start = new Uint8Array(dataStart);
       readAt(file, path, 0, start);
       return (await sha256()).update(start);

@@ -1,10 +1,9 @@
-import { assert, assertEquals, assertInstanceOf, assertThrows } from "@std/assert";
-import { CheckpointError, SystemError, UsageError } from "../lib/errors.ts";
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { CheckpointError, SystemError } from "../lib/errors.ts";
 import {
-  checkOutput,
+  COMPANIONS,
   exists,
   nameOf,
-  NewFiles,
   openCheckpoint,
   openFile,
   readAt,
@@ -12,7 +11,7 @@ import {
   sameFile,
   TensorReader,
 } from "../lib/format/checkpoint.ts";
-import { inTemporary, tree } from "./program.ts";
+import { inTemporary } from "./program.ts";
 import { concat, DECLARED, type Entry, f32, safetensors, utf8, write, writeShards } from "./testing.ts";
 
 const A = f32("a", [2, 32], (n) => n);
@@ -53,7 +52,7 @@ Deno.test("openCheckpoint reads a file of any name, and a directory's model.safe
       assertEquals(checkpoint, {
         path,
         directory,
-        files: [{ path: `${directory}/${file}`, bytes: bytes.length, dataStart }],
+        files: [{ path: `${directory}/${file}`, bytes: bytes.length, dataStart, version: checkpoint.files[0].version }],
         tensors,
         width: undefined,
       });
@@ -85,15 +84,87 @@ Deno.test("openCheckpoint: the index wins over model.safetensors and over files 
     assertEquals(layout(directory).map(([name, file]) => [name, file]), [["a", 0], ["b", 1]]);
   }));
 
-Deno.test("openCheckpoint follows links in the directory, as caches of downloads are made of them", () =>
+Deno.test("openCheckpoint follows links within the directory, and those of a Hugging Face cache to its blobs", () =>
   inTemporary((directory) => {
-    write(`${directory}/blobs`, { x: safetensors([A]), y: safetensors([B]) });
-    write(`${directory}/snapshot`, { [INDEX]: index({ a: ONE, b: TWO }) });
-    Deno.symlinkSync("../blobs/x", `${directory}/snapshot/${ONE}`);
-    Deno.symlinkSync("../blobs/y", `${directory}/snapshot/${TWO}`);
-    Deno.symlinkSync("snapshot", `${directory}/link`);
-    assertEquals(layout(`${directory}/link`), layout(`${directory}/snapshot`));
-    assertEquals(layout(`${directory}/link`).length, 2);
+    const [x, y, z] = ["a".repeat(64), "b".repeat(64), "c".repeat(40)];
+    const cache = `${directory}/hub/models--org--name`;
+    write(`${cache}/blobs`, { [x]: safetensors([A]), [y]: safetensors([B]), [z]: "{}" });
+    write(`${cache}/snapshots/1f2e`, { [INDEX]: index({ a: ONE, b: TWO }) });
+    const snapshot = `${cache}/snapshots/1f2e`;
+    for (const [name, blob] of [[ONE, x], [TWO, y], ["config.json", z]]) {
+      Deno.symlinkSync(`../../blobs/${blob}`, `${snapshot}/${name}`);
+    }
+    write(`${directory}/own/parts`, { x: safetensors([A]), y: safetensors([B]) });
+    write(`${directory}/own`, { [INDEX]: index({ a: ONE, b: TWO }) });
+    Deno.symlinkSync("parts/x", `${directory}/own/${ONE}`);
+    Deno.symlinkSync("./parts/../parts/y", `${directory}/own/${TWO}`);
+    // Downloads into a directory of one's own once were links to the cache.
+    Deno.mkdirSync(`${directory}/local`);
+    Deno.symlinkSync(`${cache}/blobs/${x}`, `${directory}/local/${MODEL}`);
+    Deno.symlinkSync("own", `${directory}/link`);
+    assertEquals(layout(snapshot).length, 2);
+    for (const path of ["own", "link"]) assertEquals(layout(`${directory}/${path}`), layout(snapshot));
+    assertEquals(layout(`${directory}/local`), layout(`${snapshot}/${ONE}`.replace(ONE, "")).slice(0, 1));
+  }));
+
+/** All files of a checkpoint directory that are read. */
+const MEMBERS = [MODEL, INDEX, ONE, ...COMPANIONS];
+
+Deno.test("openCheckpoint refuses a link out of the directory, to whatever it leads and wherever it stands", () =>
+  inTemporary((directory) => {
+    const real = Deno.realPathSync(directory);
+    write(`${directory}/other/blobs`, { ["a".repeat(64)]: "x" });
+    write(`${directory}/modelx`, { file: safetensors([A]) });
+    write(directory, { outside: safetensors([A]) });
+    const targets = [
+      ["../outside", `${real}/outside`],
+      [`${directory}/outside`, `${real}/outside`],
+      ["../modelx/file", `${real}/modelx/file`], // a directory whose name begins as this one's
+      [`../other/blobs/${"a".repeat(64)}`, `${real}/other/blobs/${"a".repeat(64)}`], // not a cache
+      ["/dev/null", "/dev/null"],
+      ["inner", `${real}/outside`], // by way of another link
+    ];
+    for (const name of MEMBERS) {
+      for (const [target, resolved] of targets) {
+        const model = `${directory}/model`;
+        write(model, name === ONE ? { [INDEX]: index({ a: ONE }) } : {});
+        if (!name.startsWith("model")) write(model, { [MODEL]: safetensors([A]) });
+        if (target === "inner") Deno.symlinkSync("../outside", `${model}/inner`);
+        Deno.symlinkSync(target, `${model}/${name}`);
+        refused(
+          model,
+          `${model}/${name}: is a link out of the checkpoint's directory, to "${resolved}", and is not followed; ` +
+            "put the file itself here, if it belongs to the checkpoint",
+        );
+        Deno.removeSync(model, { recursive: true });
+      }
+    }
+    // What the user names is followed.
+    Deno.symlinkSync("outside", `${directory}/given`);
+    assertEquals(layout(`${directory}/given`).length, 1);
+  }));
+
+Deno.test("openCheckpoint names a link to nothing, and refuses what is no regular file, wherever it stands", () =>
+  inTemporary(async (directory) => {
+    const model = `${directory}/model`;
+    for (const name of MEMBERS) {
+      write(model, name === ONE ? { [INDEX]: index({ a: ONE }) } : {});
+      if (!name.startsWith("model")) write(model, { [MODEL]: safetensors([A]) });
+      const path = `${model}/${name}`;
+      Deno.symlinkSync("../../gone", path);
+      const error = assertThrows(() => openCheckpoint(model), SystemError);
+      assertEquals(error.message, `cannot open ${path}: it is a link to "../../gone", which is not there`);
+      Deno.removeSync(path);
+      Deno.mkdirSync(path);
+      refused(model, `${path}: not a regular file`);
+      Deno.removeSync(path);
+      assert((await new Deno.Command("mkfifo", { args: [path] }).output()).success);
+      refused(model, `${path}: not a regular file`);
+      Deno.removeSync(model, { recursive: true });
+    }
+    Deno.symlinkSync("gone", `${directory}/given`);
+    const error = assertThrows(() => openCheckpoint(`${directory}/given`), SystemError);
+    assertEquals(error.message, `cannot open ${directory}/given: it is a link to "gone", which is not there`);
   }));
 
 Deno.test("openCheckpoint refuses a directory without a checkpoint, and what is no file", () =>
@@ -323,178 +394,4 @@ Deno.test("exists and sameFile follow links, and know what is not there", () =>
       false,
       false,
     ]);
-  }));
-
-// New files
-
-Deno.test("NewFiles.commit gives the files their names, with what was written", () =>
-  inTemporary((directory) => {
-    const files = new NewFiles(`${directory}/a/b`);
-    const { file, partial } = files.create("one");
-    file.writeSync(utf8("1"));
-    files.write("two", utf8("22"));
-    assertEquals(tree(directory), [
-      "a/",
-      "a/b/",
-      `a/b/.one.${Deno.pid}.partial`,
-      `a/b/.two.${Deno.pid}.partial`,
-    ]);
-    assertEquals(partial, `${directory}/a/b/.one.${Deno.pid}.partial`);
-    files.commit();
-    assertEquals(tree(directory), ["a/", "a/b/", "a/b/one", "a/b/two"]);
-    assertEquals(["one", "two"].map((name) => Deno.readTextFileSync(`${directory}/a/b/${name}`)), ["1", "22"]);
-  }));
-
-Deno.test("NewFiles.commit replaces a file at once; until then the old one is whole", () =>
-  inTemporary((directory) => {
-    write(directory, { one: "old" });
-    const files = new NewFiles(directory);
-    files.write("one", utf8("new"));
-    assertEquals(Deno.readTextFileSync(`${directory}/one`), "old");
-    files.commit();
-    assertEquals(Deno.readTextFileSync(`${directory}/one`), "new");
-    assertEquals(tree(directory), ["one"]);
-  }));
-
-Deno.test("NewFiles.abort removes the files and the directories that it made, and no others", () =>
-  inTemporary((directory) => {
-    write(`${directory}/kept`, { one: "old" });
-    const made = new NewFiles(`${directory}/kept/x/y/z`);
-    made.write("one", utf8("1"));
-    made.abort();
-    assertEquals(tree(directory), ["kept/", "kept/one"]);
-    const there = new NewFiles(`${directory}/kept`);
-    there.write("one", utf8("new"));
-    there.abort();
-    assertEquals(tree(directory), ["kept/", "kept/one"]);
-    assertEquals(Deno.readTextFileSync(`${directory}/kept/one`), "old");
-  }));
-
-Deno.test("NewFiles.abort leaves a made directory alone when another has put something in it", () =>
-  inTemporary((directory) => {
-    const files = new NewFiles(`${directory}/x/y`);
-    files.write("one", utf8("1"));
-    write(`${directory}/x`, { foreign: "" });
-    files.abort();
-    assertEquals(tree(directory), ["x/", "x/foreign"]);
-  }));
-
-Deno.test("NewFiles.abort after a commit that failed removes what has no name yet", () =>
-  inTemporary((directory) => {
-    write(`${directory}/two`, { inside: "a directory is in the way" });
-    const files = new NewFiles(directory);
-    files.write("one", utf8("1"));
-    files.write("two", utf8("2"));
-    files.write("three", utf8("3"));
-    const error = assertThrows(() => files.commit(), SystemError);
-    assertEquals(
-      error.message,
-      `cannot rename ${directory}/.two.${Deno.pid}.partial to two: it is a directory`,
-    );
-    files.abort();
-    assertEquals(tree(directory), ["one", "two/", "two/inside"]);
-  }));
-
-Deno.test("NewFiles refuses a directory that can't be made, and leaves nothing", () =>
-  inTemporary((directory) => {
-    write(directory, { file: "" });
-    assertInstanceOf(assertThrows(() => new NewFiles(`${directory}/file/x`)), SystemError);
-    assertInstanceOf(assertThrows(() => new NewFiles(`${directory}/file`)), SystemError);
-    assertEquals(tree(directory), ["file"]);
-  }));
-
-Deno.test({
-  name: "NewFiles removes the temporary files of processes that are gone, an hour after they were written",
-  ignore: Deno.build.os !== "linux", // it asks /proc
-  fn: () =>
-    inTemporary((directory) => {
-      const gone = 2 ** 22 + 1; // larger than any process id of Linux
-      const hour = Date.now() / 1000 - 3600;
-      const files: [name: string, time: number | undefined, stays: boolean][] = [
-        [`.model.safetensors.${gone}.partial`, hour, false],
-        [`.config.json.${gone}.partial`, hour, false],
-        [`.young.${gone}.partial`, undefined, true],
-        [`.running.${Deno.ppid}.partial`, hour, true],
-        [`visible.${gone}.partial`, hour, true],
-        [`.no-number.partial`, hour, true],
-        [`.other.${gone}.part`, hour, true],
-        ["model.safetensors", hour, true],
-      ];
-      for (const [name, time] of files) {
-        write(directory, { [name]: "x" });
-        if (time) Deno.utimeSync(`${directory}/${name}`, time, time);
-      }
-      new NewFiles(directory).abort();
-      assertEquals(tree(directory), files.filter(([, , stays]) => stays).map(([name]) => name).sort());
-    }),
-});
-
-// The output directory
-
-function outputRefused(directory: string, source: string, force: boolean, message: string): void {
-  const error = assertThrows(() => checkOutput(directory, openCheckpoint(source), force), UsageError);
-  assertEquals(error.message, message);
-}
-
-Deno.test("checkOutput takes a directory that is not there, is empty, or holds other files", () =>
-  inTemporary((directory) => {
-    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
-    write(`${directory}/other`, { "config.json": "{}" });
-    const source = openCheckpoint(`${directory}/in`);
-    for (const force of [false, true]) {
-      for (const out of ["none", "none/deeper", "other"]) checkOutput(`${directory}/${out}`, source, force);
-      checkOutput(`${directory}/none`, undefined, force);
-    }
-  }));
-
-Deno.test("checkOutput refuses the source's directory by any name, with --force too", () =>
-  inTemporary((directory) => {
-    write(`${directory}/in`, { [MODEL]: safetensors([A]), "other.safetensors": safetensors([B]) });
-    Deno.symlinkSync("in", `${directory}/link`);
-    for (const source of ["in", `in/${MODEL}`, "in/other.safetensors", "link"]) {
-      for (const name of ["in", "./in/", "link", "in/../link"]) {
-        const out = `${directory}/${name}`;
-        const message = `--out ${out} is the directory of the source, which it would destroy; choose another directory`;
-        for (const force of [false, true]) outputRefused(out, `${directory}/${source}`, force, message);
-      }
-    }
-  }));
-
-Deno.test("checkOutput refuses an output whose model.safetensors is the source, by a link", () =>
-  inTemporary((directory) => {
-    const source = `${directory}/in/${MODEL}`;
-    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
-    for (const [name, link] of [["soft", Deno.symlinkSync], ["hard", Deno.linkSync]] as const) {
-      const out = `${directory}/${name}`;
-      Deno.mkdirSync(out);
-      link(source, `${out}/${MODEL}`);
-      const message = `${out}/${MODEL} is the source itself (${source}), which --out would destroy; ` +
-        "choose another directory";
-      for (const force of [false, true]) outputRefused(out, `${directory}/in`, force, message);
-    }
-  }));
-
-Deno.test("checkOutput refuses to replace a checkpoint unless it is forced, and a sharded one always", () =>
-  inTemporary((directory) => {
-    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
-    write(`${directory}/out`, { [MODEL]: safetensors([B]) });
-    const source = openCheckpoint(`${directory}/in`);
-    outputRefused(
-      `${directory}/out`,
-      `${directory}/in`,
-      false,
-      `${directory}/out/${MODEL} exists already; --force replaces it`,
-    );
-    assertThrows(() => checkOutput(`${directory}/out`, undefined, false), UsageError);
-    checkOutput(`${directory}/out`, source, true);
-    writeShards(`${directory}/out`, { [ONE]: [B] });
-    for (const force of [false, true]) {
-      outputRefused(
-        `${directory}/out`,
-        `${directory}/in`,
-        force,
-        `${directory}/out holds a sharded checkpoint (${INDEX}); choose another --out or remove it first`,
-      );
-    }
-    assert(exists(`${directory}/out/${MODEL}`));
   }));

@@ -657,9 +657,9 @@ Deno.test("quantize never writes into the directory of its source", () =>
         ([source, ...force]) => refused(cwd, ["quantize", "--in", source, "--out", out, ...force], 2, line),
       );
     }
-    // A directory of links is a checkpoint like any other; its files are somewhere else.
+    // A directory of hard links is a checkpoint like any other.
     Deno.mkdirSync(`${cwd}/links`);
-    for (const name of tree(`${cwd}/in`)) Deno.symlinkSync(`../in/${name}`, `${cwd}/links/${name}`);
+    for (const name of tree(`${cwd}/in`)) Deno.linkSync(`${cwd}/in/${name}`, `${cwd}/links/${name}`);
     const line = `quantize: in/${MODEL} is the source itself (links/${MODEL}), which --out would destroy; ` +
       "choose another directory";
     await refused(cwd, ["quantize", "--in", "links", "--out", "in", "--force"], 2, line);

@@ -2,9 +2,14 @@
  * What is left when quantize does not come to its end: a signal, a kill, a full disk.
  */
 
-import { assert, assertEquals, assertMatch } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
+import { CheckpointError } from "../lib/errors.ts";
+import { Q4B32 } from "../lib/format/blocks.ts";
+import { INCOMPLETE_FILE, openCheckpoint } from "../lib/format/checkpoint.ts";
 import { serializeHeader } from "../lib/format/safetensors.ts";
-import { command, inTemporary, rabbit, sha256, text, tree } from "./program.ts";
+import { importGguf, planImport } from "../lib/import.ts";
+import { planQuantize, quantize } from "../lib/quantize.ts";
+import { command, inTemporary, PROGRAM, rabbit, ROOT, sha256, text, tree } from "./program.ts";
 
 const MODEL = "model.safetensors";
 const SIDECARS = ["config.json", "merges.txt", "vocab.json"];
@@ -54,7 +59,7 @@ const QUANTIZE = ["quantize", "--in", "in", "--out", "out", "--force"];
 /** Resolves when the temporary file of a running quantize is there and has grown to `bytes`. */
 async function started(directory: string, bytes = 1 << 20): Promise<void> {
   for (let n = 0; n < 20_000; n++) {
-    const partial = exists(directory) && tree(directory).find(isPartial);
+    const partial = exists(directory) && tree(directory).find((name) => isPartial(name) && name.includes(MODEL));
     if (partial && size(`${directory}/${partial}`) >= bytes) return;
     await new Promise((resolve) => setTimeout(resolve, 1));
   }
@@ -103,41 +108,177 @@ for (const [signal, status] of [["SIGINT", 130], ["SIGTERM", 143]] as const) {
     }));
 }
 
-Deno.test("kill -9 at any moment leaves the old file whole, or the new one", () =>
+/** The files of a directory by name, and the digest of each; temporary ones are left out. */
+async function contents(directory: string): Promise<Record<string, string>> {
+  const names = tree(directory).filter((name) => !/\.(partial|old)$/.test(name));
+  const digests = await Promise.all(names.map((name) => sha256(`${directory}/${name}`)));
+  return Object.fromEntries(names.map((name, n) => [name, digests[n]]));
+}
+
+/** Makes `to` a directory with the files of `from`, and no others but temporary ones. */
+function reset(from: string, to: string): void {
+  Deno.mkdirSync(to, { recursive: true });
+  for (const name of tree(to).filter((name) => !isPartial(name))) Deno.removeSync(`${to}/${name}`);
+  for (const name of tree(from)) Deno.copyFileSync(`${from}/${name}`, `${to}/${name}`);
+}
+
+Deno.test("kill -9 at any moment leaves the old checkpoint whole, or the new one", () =>
   inTemporary(async (cwd) => {
     writeSource(`${cwd}/in`);
-    const old = await writeOld(cwd);
-    Deno.copyFileSync(`${cwd}/out/${MODEL}`, `${cwd}/old`);
+    await writeOld(cwd);
+    Deno.renameSync(`${cwd}/out`, `${cwd}/old`);
+    const old = await contents(`${cwd}/old`);
     const start = performance.now();
     assertEquals((await rabbit(cwd, [...QUANTIZE.slice(0, 3), "--out", "whole"])).code, 0);
     const duration = performance.now() - start;
-    const whole = await sha256(`${cwd}/whole/${MODEL}`);
-    assert(whole !== old);
+    const whole = await contents(`${cwd}/whole`);
+    for (const name of [...SIDECARS, MODEL]) assert(whole[name] !== old[name], name);
 
     const seen = { old: 0, whole: 0 };
     let random = 20_240_229;
     for (let n = 0; n < 20; n++) {
-      Deno.copyFileSync(`${cwd}/old`, `${cwd}/out/${MODEL}`);
+      reset(`${cwd}/old`, `${cwd}/out`);
       const child = command(QUANTIZE, { cwd }).spawn();
       // A seeded moment between the start and a little after the end.
       random = Math.imul(random, 1664525) + 1013904223 >>> 0;
       const moment = setTimeout(() => quietly(() => child.kill("SIGKILL")), random / 2 ** 32 * 1.1 * duration);
       await child.output();
       clearTimeout(moment);
-      const digest = await sha256(`${cwd}/out/${MODEL}`);
-      assert(digest === old || digest === whole, `run ${n}: neither the old file nor the new one`);
-      seen[digest === old ? "old" : "whole"]++;
-      const rest = tree(`${cwd}/out`).filter((name) => !isPartial(name));
-      assertEquals(rest, [...SIDECARS, MODEL].sort());
+      const found = await contents(`${cwd}/out`);
+      if (found[INCOMPLETE_FILE] === undefined) {
+        const which = found[MODEL] === old[MODEL] ? "old" : "whole";
+        assertEquals(found, which === "old" ? old : whole, `run ${n}`);
+        seen[which]++;
+      }
       for (const name of tree(`${cwd}/out`).filter(isPartial)) makeOld(`${cwd}/out/${name}`);
     }
     assert(seen.old > 0, "no run was killed in time");
 
     // The next run ends well and removes what the killed ones left.
     assertEquals((await rabbit(cwd, QUANTIZE)).code, 0);
-    assertEquals(await sha256(`${cwd}/out/${MODEL}`), whole);
-    // Deno 2.9 lets no executable of limited permissions look into /proc, so that nothing is removed there.
-    if (!Deno.env.get("RABBIT_BIN")) assertEquals(tree(`${cwd}/out`), [...SIDECARS, MODEL].sort());
+    assertEquals(await contents(`${cwd}/out`), whole);
+    assertEquals(tree(`${cwd}/out`), [...SIDECARS, MODEL].sort());
+  }));
+
+/**
+ * Runs rabbit with `args` over the files of `old`, in `out`, again and again, killed one call later each time, until it
+ * comes to its end. Whatever is left must be the old checkpoint or the new one, or something that nobody can load.
+ *
+ * @param again the same within this process
+ * @returns how often it was killed, and how often what was left can't be loaded
+ */
+async function killAtEveryCall(
+  cwd: string,
+  args: string[],
+  again: (out: string) => Promise<unknown>,
+): Promise<{ kills: number; refused: number }> {
+  const old = await contents(`${cwd}/old`);
+  const whole = await contents(`${cwd}/whole`);
+  let refused = 0;
+  for (let kills = 0;; kills++) {
+    reset(`${cwd}/old`, `${cwd}/out`);
+    const program = ["run", "--allow-all", `${ROOT}tests/killed.ts`, String(kills + 1), ...args];
+    const { success, signal, stderr } = await new Deno.Command(Deno.execPath(), { args: program, cwd }).output();
+    const found = await contents(`${cwd}/out`);
+    if (success) {
+      assertEquals(found, whole);
+      return { kills, refused };
+    }
+    assertEquals(signal, "SIGKILL", new TextDecoder().decode(stderr));
+    const { [INCOMPLETE_FILE]: marker, ...files } = found;
+    // Others than rabbit do not know the marker, but need config.json.
+    if (marker === undefined || "config.json" in files) {
+      assertEquals(files, files[MODEL] === old[MODEL] ? old : whole, `call ${kills + 1}`);
+    }
+    if (marker !== undefined) {
+      refused++;
+      for (const path of [`${cwd}/out`, ...MODEL in files ? [`${cwd}/out/${MODEL}`] : []]) {
+        assertThrows(() => openCheckpoint(path), CheckpointError, "write it again with --force");
+      }
+    }
+    // Run again, it comes to its end, and leaves nothing but files that may be those of a running process.
+    await again(`${cwd}/out`);
+    assertEquals(await contents(`${cwd}/out`), whole);
+    for (const name of tree(`${cwd}/out`).filter((name) => !(name in whole))) {
+      assert(isPartial(name), name);
+      Deno.removeSync(`${cwd}/out/${name}`);
+    }
+  }
+}
+
+Deno.test("kill -9 at every call that renames leaves the old checkpoint, the new one, or what can't be loaded", () =>
+  inTemporary(async (cwd) => {
+    const tiny = `${ROOT}fixtures/tiny`;
+    for (const [name, from] of [["in", "new"], ["old", "old"]]) {
+      Deno.mkdirSync(`${cwd}/${name}`);
+      for (const file of [MODEL, "config.json"]) Deno.copyFileSync(`${tiny}/${file}`, `${cwd}/${name}/${file}`);
+      for (const file of ["vocab.json", "merges.txt"]) {
+        Deno.writeTextFileSync(`${cwd}/${name}/${file}`, `${from} ${file}`);
+      }
+    }
+    Deno.writeTextFileSync(`${cwd}/in/config.json`, "\n", { append: true });
+    assertEquals((await rabbit(cwd, ["quantize", "--in", "in", "--out", "whole"])).code, 0);
+    const plan = planQuantize(openCheckpoint(`${cwd}/in`), Q4B32);
+    const quantized = await killAtEveryCall(cwd, QUANTIZE, (out) => quantize(plan, out, { threads: 1, force: true }));
+    // Four files and the marker are created, four go, four come, the marker goes, the old ones go.
+    assert(quantized.kills >= 4 + 1 + 4 + 4 + 1 + 4, `${quantized.kills} kills`);
+    assert(quantized.refused >= 9 && quantized.refused < quantized.kills - 4, `${quantized.refused} refused`);
+    const infer = ["infer", "--model", "out", "--ids", "1 2 3", "--steps", "1"];
+    assertEquals((await rabbit(cwd, infer)).code, 0);
+    Deno.writeTextFileSync(`${cwd}/out/${INCOMPLETE_FILE}`, "");
+    for (
+      const args of [infer, ["verify", "out"], ["compare", "in", "out"], ["quantize", "--in", "out", "--out", "x"]]
+    ) {
+      const { code, out, err } = await rabbit(cwd, args);
+      assertEquals([code, out], [args[0] === "verify" ? 1 : 2, ""]);
+      assertMatch(err, /^rabbit: \w+: out: a write of this checkpoint was interrupted[^\n]*\n$/);
+    }
+
+    for (const name of ["old", "whole", "out"]) Deno.removeSync(`${cwd}/${name}`, { recursive: true });
+    Deno.mkdirSync(`${cwd}/old`);
+    const gguf = planImport(`${ROOT}fixtures/gguf/mixed.gguf`);
+    await importGguf(gguf, `${cwd}/whole`, { force: false });
+    const args = ["import", "--gguf", gguf.path, "--out", "out", "--force"];
+    const imported = await killAtEveryCall(cwd, args, (out) => importGguf(gguf, out, { force: true }));
+    assert(imported.refused >= 3, `${imported.refused} refused`);
+  }));
+
+Deno.test("two processes that write one directory leave one of the two checkpoints, and its digest is printed", () =>
+  inTemporary(async (cwd) => {
+    writeSource(`${cwd}/in`);
+    const runs = ["4", "8"].map((bits) => command([...QUANTIZE, "--bits", bits], { cwd }).output());
+    const results = (await Promise.all(runs)).map(text);
+    const digest = await sha256(`${cwd}/out/${MODEL}`);
+    const printed = results.filter(({ code }) => code === 0).map(({ out }) => /digest=(\w+)/.exec(out)?.[1]);
+    assert(printed.includes(digest), JSON.stringify(results));
+    // Where the one begins when the other has ended, both end well.
+    for (const { err } of results.filter(({ code }) => code !== 0)) {
+      assertMatch(
+        err,
+        /^rabbit: quantize: [^\n]*another process has written it meanwhile; nothing was replaced[^\n]*\n$/,
+      );
+    }
+    assertEquals(tree(`${cwd}/out`), [...SIDECARS, MODEL].sort());
+  }));
+
+Deno.test("too many open files are an error of one line, and nothing is left", () =>
+  inTemporary(async (cwd) => {
+    writeSource(`${cwd}/in`);
+    const before = tree(cwd);
+    let named = 0;
+    // With still fewer Deno does not start, and with a few more its threads do not.
+    for (let files = 18; files <= 25; files++) {
+      const args = ["-c", `ulimit -n ${files} && exec "$@"`, "sh", ...PROGRAM, ...QUANTIZE];
+      const env = { NO_COLOR: "1", RABBIT_DEBUG: "" };
+      const { code, out, err } = text(await new Deno.Command("sh", { args, cwd, env }).output());
+      assert(!err.includes("internal error"), err);
+      if (!err.startsWith("rabbit: ")) continue;
+      named++;
+      assertEquals([code, out], [2, ""], err);
+      assertMatch(err, /^rabbit: quantize: [^\n]*: too many open files; raise the limit \(ulimit -n\)\n$/);
+      assertEquals(tree(cwd), before);
+    }
+    assert(named > 0, "the limit was never met");
   }));
 
 /** Sets a file's time back, so that it counts as left behind. */

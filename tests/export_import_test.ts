@@ -669,7 +669,7 @@ Deno.test("rabbit import replaces files only with --force, and leaves no tokeniz
     const stale = join(temporary, "tokenizer.model");
     Deno.writeTextFileSync(stale, "old");
     await refused(
-      `${stale} is there, and the import writes no such file; remove it first or choose another --out`,
+      `${stale} is there, and the new checkpoint has no such file; remove it first or choose another --out`,
       ...["import", "--gguf", MIXED, "--out", temporary, "--force"],
     );
     Deno.removeSync(stale);
@@ -683,6 +683,19 @@ Deno.test("rabbit import replaces files only with --force, and leaves no tokeniz
       `${temporary}/${WEIGHTS} is the source itself (${inside}), which --out would destroy; choose another`,
       ...["import", "--gguf", inside, "--out", temporary, "--force"],
     );
+  });
+});
+
+Deno.test("rabbit import --force replaces nothing when one file can't be replaced", async () => {
+  await inTemporary(async (out) => {
+    write(out, { [WEIGHTS]: "old", "vocab.json": "old" });
+    Deno.mkdirSync(join(out, "config.json"));
+    await refused(
+      `${out}/config.json is not a regular file and can't be replaced; choose another --out`,
+      ...["import", "--gguf", MIXED, "--out", out, "--force"],
+    );
+    assertEquals(tree(out), ["config.json/", WEIGHTS, "vocab.json"]);
+    assertEquals([WEIGHTS, "vocab.json"].map((name) => Deno.readTextFileSync(join(out, name))), ["old", "old"]);
   });
 });
 

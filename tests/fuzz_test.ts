@@ -178,7 +178,7 @@ for (const [name, file] of Object.entries(FILES)) {
         Deno.writeFileSync(path, bytes);
         const checkpoint = { value: undefined as ReturnType<typeof openCheckpoint> | undefined };
         const opened = await accepted(bytes, () => openCheckpoint(path), (result) => {
-          assertEquals(result.files, [{ path, bytes: bytes.length, dataStart: result.files[0].dataStart }]);
+          assertEquals(result.files.map(({ path, bytes }) => ({ path, bytes })), [{ path, bytes: bytes.length }]);
           checkpoint.value = result;
         });
         if (!opened) continue;

@@ -1,6 +1,6 @@
-import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertInstanceOf, assertMatch, assertRejects, assertThrows } from "@std/assert";
 import { CHUNK_BYTES } from "../lib/chunks.ts";
-import { CheckpointError, UsageError } from "../lib/errors.ts";
+import { CheckpointError, SystemError, UsageError } from "../lib/errors.ts";
 import { type BlockFormat, Q4B32, Q8B32, WIDTHS } from "../lib/format/blocks.ts";
 import { openCheckpoint } from "../lib/format/checkpoint.ts";
 import { planQuantize, quantize } from "../lib/quantize.ts";
@@ -348,21 +348,6 @@ Deno.test("quantize names the first bad block of a tensor, in whichever chunk it
     assertEquals(tree(directory), [MODEL]);
   }));
 
-Deno.test("quantize refuses a source that has become shorter since it was planned", () =>
-  inTemporary(async (directory) => {
-    write(`${directory}/in`, { [MODEL]: safetensors([f32("t", [2, 32], (n) => n)]) });
-    const path = `${directory}/in/${MODEL}`;
-    const size = Deno.statSync(path).size;
-    const plan = planQuantize(openCheckpoint(path), Q4B32);
-    Deno.truncateSync(path, size - 1);
-    const error = await assertRejects(
-      () => quantize(plan, `${directory}/out`, { threads: 1, force: false }),
-      CheckpointError,
-    );
-    assertEquals(error.message, `${path}: ends at byte ${size - 1}, before byte ${size}; was it changed meanwhile?`);
-    assertEquals(tree(directory), ["in/", `in/${MODEL}`]);
-  }));
-
 Deno.test("quantize without force leaves what is there; with force it replaces it when the new one is whole", () =>
   inTemporary(async (directory) => {
     const out = `${directory}/out`;
@@ -409,6 +394,78 @@ Deno.test("quantize copies the files that a user needs, and says which of the ne
     for (const [name, content] of Object.entries(copied)) {
       const bytes = typeof content === "string" ? utf8(content) : content;
       assertEquals(Deno.readFileSync(`${directory}/out/${name}`), bytes, name);
+    }
+  }));
+
+Deno.test("quantize refuses a sidecar that is no regular file, a link out of the directory, or beyond the limit", () =>
+  inTemporary(async (directory) => {
+    const make: Record<string, (path: string) => void> = {
+      "not a regular file": (path) => {
+        assert(new Deno.Command("mkfifo", { args: [path] }).outputSync().success);
+      },
+      'is a link out of the checkpoint\'s directory, to "/dev/zero"': (path) => Deno.symlinkSync("/dev/zero", path),
+      "is a link out of the checkpoint's directory, to ": (path) => Deno.symlinkSync("/proc/self/environ", path),
+      'it is a link to "gone", which is not there': (path) => Deno.symlinkSync("gone", path),
+      "more than 200000000 bytes, the limit": (path) => {
+        Deno.writeTextFileSync(path, "");
+        Deno.truncateSync(path, 200_000_001);
+      },
+    };
+    write(`${directory}/in`, { [MODEL]: safetensors([f32("t", [1, 32], (n) => n)]), "config.json": "{}" });
+    const plan = planQuantize(openCheckpoint(`${directory}/in`), Q4B32);
+    for (const [problem, put] of Object.entries(make)) {
+      for (const name of ["tokenizer.model", "chat_template.jinja"]) {
+        put(`${directory}/in/${name}`);
+        const before = tree(directory);
+        const error = await assertRejects(() => quantize(plan, `${directory}/out`, { threads: 1, force: false }));
+        assert(error instanceof CheckpointError || error instanceof SystemError, String(error));
+        assert(error.message.includes(`${directory}/in/${name}: ${problem}`), error.message);
+        assertEquals(tree(directory), before);
+        Deno.removeSync(`${directory}/in/${name}`);
+      }
+    }
+  }));
+
+Deno.test("quantize leaves no file of another model beside its own, and replaces none without force", () =>
+  inTemporary(async (directory) => {
+    const out = `${directory}/out`;
+    const weights = safetensors([f32("t", [1, 32], (n) => n)]);
+    write(`${directory}/in`, { [MODEL]: weights, "config.json": "{}" });
+    const plan = planQuantize(openCheckpoint(`${directory}/in`), Q4B32);
+    for (
+      const [name, force] of [["config.json", false], ["tokenizer.json", false], ["tokenizer.json", true]] as const
+    ) {
+      write(out, { [name]: "theirs" });
+      await assertRejects(() => quantize(plan, out, { threads: 1, force }), UsageError, name);
+      assertEquals([tree(out), Deno.readTextFileSync(`${out}/${name}`)], [[name], "theirs"]);
+      Deno.removeSync(`${out}/${name}`);
+    }
+  }));
+
+Deno.test("two calls of quantize for one directory: one ends well, and its file is there; the other fails", () =>
+  inTemporary(async (directory) => {
+    const rows = 2 * CHUNK_BYTES / 128;
+    for (const n of [1, 2, 3]) {
+      write(`${directory}/${n}`, {
+        [MODEL]: safetensors([f32("t", [rows, 32], (k) => k % (7 * n))]),
+        "config.json": `{"model": ${n}}`,
+      });
+    }
+    const plans = [1, 2, 3].map((n) => planQuantize(openCheckpoint(`${directory}/${n}`), Q4B32));
+    for (const threads of [1, 2]) {
+      for (const out of ["new", "there"]) {
+        if (out === "there") await quantize(plans[2], `${directory}/there`, { threads: 1, force: true });
+        const runs = plans.slice(0, 2).map((plan) => quantize(plan, `${directory}/${out}`, { threads, force: true }));
+        const results = await Promise.all(runs.map((run) => run.then(({ digest }) => digest, (error: Error) => error)));
+        const good = results.findIndex((result) => typeof result === "string");
+        const lost = results[1 - good];
+        assertInstanceOf(lost, SystemError);
+        assertMatch((lost as Error).message, /another process has written it meanwhile/);
+        assertEquals(await sha256(`${directory}/${out}/${MODEL}`), results[good]);
+        assertEquals(Deno.readTextFileSync(`${directory}/${out}/config.json`), `{"model": ${good + 1}}`);
+        assertEquals(tree(`${directory}/${out}`), ["config.json", MODEL]);
+      }
+      Deno.removeSync(`${directory}/new`, { recursive: true });
     }
   }));
 

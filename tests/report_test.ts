@@ -104,7 +104,7 @@ function checkpoint(
   width: Checkpoint["width"],
   tensors: [string, number[], string, number][],
 ): Checkpoint {
-  const files = [{ path, bytes: 1000, dataStart: 8 }];
+  const files = [{ path, bytes: 1000, dataStart: 8, version: "" }];
   return {
     path,
     directory: "d",

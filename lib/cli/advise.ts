@@ -116,7 +116,9 @@ async function measure(float: Model, plans: readonly Plan[], task: Task, threads
     const p = loadModel(pool, float, context, LOGIT_ROWS);
     const quants = plans.map((plan) => {
       using reader = new EncodedReader(plan);
-      return new Llama(pool, config, reader, context, LOGIT_ROWS);
+      const model = new Llama(pool, config, reader, context, LOGIT_ROWS);
+      reader.checkUnchanged();
+      return model;
     });
     const inAnswers = asked.reduce((sum, tokens) => sum + tokens, 0);
     return await withBar("advise", inAnswers + fedTokens(windows), async ({ signal, progress }) => {

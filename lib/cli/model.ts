@@ -56,7 +56,9 @@ export function readConfigText(path: string): string {
 /** Loads the weights; `logitRows` as for {@link Llama}. */
 export function loadModel(ops: Operations, { checkpoint, config }: Model, context: number, logitRows = 1): Llama {
   using reader = new TensorReader(checkpoint);
-  return new Llama(ops, config, reader, context, logitRows);
+  const model = new Llama(ops, config, reader, context, logitRows);
+  reader.checkUnchanged();
+  return model;
 }
 
 /**

@@ -1,6 +1,6 @@
-import { checkOutput, MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
+import { MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
 import { WIDTHS } from "../format/blocks.ts";
-import { planQuantize, quantize } from "../quantize.ts";
+import { checkTarget, planQuantize, quantize } from "../quantize.ts";
 import { join } from "@std/path/join";
 import { type Command, FORCE, THREADS } from "./flags.ts";
 import { Fixed, warn, withBar } from "./output.ts";
@@ -35,7 +35,7 @@ export const quantizeCommand: Command = {
     const source = openCheckpoint(args.text("in"));
     const plan = planQuantize(source, WIDTHS.find((format) => String(format.bits) === bits)!);
     const dry = args.switches.has("dry-run");
-    if (dry) checkOutput(directory, source, force);
+    if (dry) checkTarget(plan, directory, force);
     const done = dry
       ? undefined
       : await withBar("quantize", plan.sourceBytes, (watch) => quantize(plan, directory, { threads, force, ...watch }));

@@ -3,7 +3,8 @@ import { dirname } from "@std/path/dirname";
 import type { Decoder, Trace } from "../compare.ts";
 import { loadTokenizer } from "../decoder/tokenizer.ts";
 import { CheckpointError } from "../errors.ts";
-import { bytesOf, checkOutputFile, type Checkpoint, nameOf, NewFiles } from "../format/checkpoint.ts";
+import { bytesOf, type Checkpoint, nameOf } from "../format/checkpoint.ts";
+import { checkOutputFile, NewFiles, type Seen } from "../format/new_files.ts";
 import { Pool } from "../kernels/pool.ts";
 import { planQuantize } from "../quantize.ts";
 import { decodeFloat, decodeQuantized, figures, type Measured, type Report, type Step } from "../report/figures.ts";
@@ -40,7 +41,7 @@ export const reportCommand: Command = {
     const float = openModel(floatPath);
     const quants = quantPaths.map((path) => openQuantized(path, float, undefined));
     for (const { checkpoint } of quants) checkQuantized(checkpoint, float.checkpoint);
-    checkPage(args, [float, ...quants]);
+    const seen = checkPage(args, [float, ...quants]);
     const prompt = await promptOf(args, float);
     const path = args.values.get("text");
     const text = path === undefined ? undefined : await openText({ path }, [float, ...quants]);
@@ -68,7 +69,7 @@ export const reportCommand: Command = {
     const { page } = await import("../report/page.ts");
     const bytes = new TextEncoder().encode(page(report));
     // A signal waits until the page has its name.
-    await interruptible(() => Promise.resolve(writePage(file, bytes)));
+    await interruptible(() => Promise.resolve(writePage(file, bytes, seen)));
     print(report, file, bytes.length, out);
     return 0;
   },
@@ -86,16 +87,17 @@ function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
 }
 
 /** Refuses a page that can't be written, and one that would replace a file that nobody asked to replace. */
-function checkPage(args: Arguments, models: readonly Model[]): void {
+function checkPage(args: Arguments, models: readonly Model[]): Seen {
   const file = args.text("out");
   if (!file.endsWith(".html")) throw args.invalid("out", "a file that ends in .html");
-  checkOutputFile("out", file, models.map(({ checkpoint }) => checkpoint), args.switches.has("force"));
+  const seen = checkOutputFile("out", file, models.map(({ checkpoint }) => checkpoint), args.switches.has("force"));
   using probe = new NewFiles(dirname(file));
-  probe.create(basename(file));
+  probe.create(basename(file), 0);
+  return seen;
 }
 
-function writePage(file: string, bytes: Uint8Array): void {
-  using files = new NewFiles(dirname(file));
+function writePage(file: string, bytes: Uint8Array, seen: Seen): void {
+  using files = new NewFiles(dirname(file), seen);
   files.write(basename(file), bytes);
   files.commit();
 }

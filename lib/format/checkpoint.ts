@@ -1,14 +1,13 @@
 /**
- * Checkpoints on disk: one safetensors file, or shards with an index, read as one list of tensors; and a directory
- * of new files that appear together or not at all. The only disk access of this layer.
+ * Checkpoints on disk: one safetensors file, or shards with an index, read as one list of tensors. Together with
+ * new_files.ts the only disk access of this layer.
  *
  * @module
  */
 
 import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
-import { resolve } from "@std/path/resolve";
-import { CheckpointError, quote, systemError, UsageError } from "../errors.ts";
+import { CheckpointError, quote, SystemError, systemError } from "../errors.ts";
 import type { BlockFormat } from "./blocks.ts";
 import { JsonError, parseJson } from "./json.ts";
 import { headerLength, LENGTH_BYTES, parseHeader } from "./safetensors.ts";
@@ -18,6 +17,26 @@ export const MODEL_FILE = "model.safetensors";
 
 /** The name of the index of a sharded checkpoint. */
 export const INDEX_FILE = "model.safetensors.index.json";
+
+/**
+ * Files beside the weights that say what they compute, or how a text becomes ids and back. Those of one model must not
+ * stand beside the weights of another.
+ */
+export const COMPANIONS: readonly string[] = [
+  "config.json",
+  "generation_config.json",
+  "vocab.json",
+  "merges.txt",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "tokenizer.model",
+  "special_tokens_map.json",
+  "added_tokens.json",
+  "chat_template.jinja",
+];
+
+/** Stands in a directory while the files of a new checkpoint take the places of another's (see NewFiles). */
+export const INCOMPLETE_FILE = ".rabbit-incomplete";
 
 /** Larger than any index of a real model (a thousand bytes a tensor, a million tensors). */
 const MAX_INDEX_BYTES = 1_000_000_000;
@@ -34,14 +53,25 @@ export interface Tensor {
   readonly offset: number;
 }
 
+/** A file of a checkpoint. */
+export interface CheckpointFile {
+  readonly path: string;
+  /** Its size. */
+  readonly bytes: number;
+  /** Where the data begin: the length of all that stands before them. */
+  readonly dataStart: number;
+  /** What it was when its header was read; see {@link reopen}. */
+  readonly version: string;
+}
+
 /** An opened checkpoint. Its files are not kept open. */
 export interface Checkpoint {
   /** The path that the user gave. */
   readonly path: string;
   /** The directory of the files. */
   readonly directory: string;
-  /** The safetensors files in the order of their names, and their sizes in bytes. */
-  readonly files: readonly { readonly path: string; readonly bytes: number; readonly dataStart: number }[];
+  /** The safetensors files in the order of their names. */
+  readonly files: readonly CheckpointFile[];
   /** In the order of the data, file by file. */
   readonly tensors: readonly Tensor[];
   /** The width that the files declare, or undefined for plain tensors. */
@@ -52,18 +82,59 @@ export interface Checkpoint {
  * Opens a safetensors file, or a directory with model.safetensors or model.safetensors.index.json (the index wins
  * where there are both: it says which files belong to the checkpoint).
  *
- * @throws {CheckpointError} a header or the index is bad
+ * @throws {CheckpointError} a header or the index is bad, a write of the directory was interrupted, or a file is a link
+ * out of the directory
  * @throws {SystemError} a file can't be read
  */
 export function openCheckpoint(path: string): Checkpoint {
-  if (!stat(path).isDirectory) return collect(path, dirname(path), [path]);
-  const index = join(path, INDEX_FILE);
-  if (exists(index)) return openShards(path, index);
-  const model = join(path, MODEL_FILE);
-  if (!exists(model)) {
+  const whole = stat(path).isDirectory;
+  const directory = whole ? path : dirname(path);
+  if (exists(join(directory, INCOMPLETE_FILE))) {
+    throw new CheckpointError(
+      { path: directory },
+      "a write of this checkpoint was interrupted, and its files may be of two models; " +
+        "write it again with --force, or remove the directory",
+    );
+  }
+  for (const name of COMPANIONS) memberOf(directory, name);
+  if (!whole) return collect(path, directory, [path]);
+  const index = memberOf(directory, INDEX_FILE);
+  if (index !== undefined) return openShards(directory, index);
+  const model = memberOf(directory, MODEL_FILE);
+  if (model === undefined) {
     throw new CheckpointError({ path }, `no ${MODEL_FILE} and no ${INDEX_FILE} in this directory; is it a checkpoint?`);
   }
   return collect(path, path, [model]);
+}
+
+/** What the blobs of a Hugging Face cache are called; the files of its snapshots are links to them. */
+const BLOB = /\/models--[^/]+\/blobs\/(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
+
+/**
+ * The path of a file of a checkpoint directory. A link is followed within the directory and to the blobs of a Hugging
+ * Face cache: a checkpoint of someone else could name any file of this machine, for the next one to copy.
+ *
+ * @returns undefined if there is no such file
+ * @throws {CheckpointError} it is no regular file, or a link that leads out of the directory
+ * @throws {SystemError} it is a link to nothing
+ */
+export function memberOf(directory: string, name: string): string | undefined {
+  const path = join(directory, name);
+  const info = linkStat(path);
+  if (info === undefined) return undefined;
+  if (info.isSymlink) {
+    stat(path);
+    const [target, root] = [path, directory].map(realPath);
+    if (!target.startsWith(root === "/" ? root : `${root}/`) && !BLOB.test(target)) {
+      throw new CheckpointError(
+        { path },
+        `is a link out of the checkpoint's directory, to ${quote(target)}, and is not followed; ` +
+          "put the file itself here, if it belongs to the checkpoint",
+      );
+    }
+  }
+  if (!stat(path).isFile) throw new CheckpointError({ path }, "not a regular file");
+  return path;
 }
 
 /** The checkpoint's files as a user would name them: the file, or for shards the directory. */
@@ -82,11 +153,11 @@ export class TensorReader {
   readonly #tensors: ReadonlyMap<string, Tensor>;
   readonly #files: Deno.FsFile[];
 
-  /** Opens the checkpoint's files. @throws {SystemError} */
+  /** Opens the checkpoint's files. @throws {SystemError} also if one has changed since its header was read */
   constructor(checkpoint: Checkpoint) {
     this.#checkpoint = checkpoint;
     this.#tensors = new Map(checkpoint.tensors.map((tensor) => [tensor.name, tensor]));
-    this.#files = checkpoint.files.map(({ path }) => openFile(path));
+    this.#files = checkpoint.files.map(({ path, version }) => reopen(path, version));
   }
 
   /** The files as a user would name them, for messages. */
@@ -106,6 +177,11 @@ export class TensorReader {
     readAt(this.#files[tensor.file], this.#checkpoint.files[tensor.file].path, tensor.offset + offset, into);
   }
 
+  /** To be called after the last read: what was read is of one version of the files. @throws {SystemError} */
+  checkUnchanged(): void {
+    checkUnchanged(this.#checkpoint.files);
+  }
+
   /** Closes the files. */
   close(): void {
     for (const file of this.#files) file.close();
@@ -122,8 +198,8 @@ function collect(path: string, directory: string, paths: string[]): Checkpoint {
   const tensors: Tensor[] = [];
   let width: BlockFormat | undefined;
   for (const [file, path] of paths.entries()) {
-    const { header, bytes } = readHeader(path);
-    files.push({ path, bytes, dataStart: header.dataStart });
+    const { header, bytes, version } = readHeader(path);
+    files.push({ path, bytes, dataStart: header.dataStart, version });
     if (file > 0 && header.width !== width) {
       throw new CheckpointError(
         { path, field: `__metadata__ "format"` },
@@ -141,15 +217,14 @@ function collect(path: string, directory: string, paths: string[]): Checkpoint {
 function openShards(path: string, index: string): Checkpoint {
   const map = readIndex(index);
   const names = [...new Set(map.values())].sort();
-  const paths = names.map((name) => join(path, name));
-  for (const [n, shard] of paths.entries()) {
-    if (!exists(shard)) {
-      throw new CheckpointError(
-        { path: index, field: "weight_map" },
-        `the shard ${quote(names[n])} is not in the directory; fetch it again`,
-      );
-    }
-  }
+  const paths = names.map((name) => {
+    const shard = memberOf(path, name);
+    if (shard !== undefined) return shard;
+    throw new CheckpointError(
+      { path: index, field: "weight_map" },
+      `the shard ${quote(name)} is not in the directory; fetch it again`,
+    );
+  });
   const checkpoint = collect(path, path, paths);
   const place = new Map<string, number>();
   for (const { name, file } of checkpoint.tensors) {
@@ -199,24 +274,79 @@ function readIndex(path: string): Map<string, string> {
 }
 
 function readHeader(path: string) {
-  const { file, bytes } = openRegular(path);
+  const { file, bytes, version } = openRegular(path);
   try {
     const start = new Uint8Array(LENGTH_BYTES);
     readAt(file, path, 0, start.subarray(0, Math.min(bytes, LENGTH_BYTES)));
     const header = new Uint8Array(headerLength(path, start, bytes));
     readAt(file, path, LENGTH_BYTES, header);
-    return { header: parseHeader(path, header, bytes), bytes };
+    return { header: parseHeader(path, header, bytes), bytes, version };
   } finally {
     file.close();
   }
 }
 
-/** Opens a file that must be a regular one, and says its size. @throws {CheckpointError} @throws {SystemError} */
-export function openRegular(path: string): { file: Deno.FsFile; bytes: number } {
+/**
+ * Opens a file that must be a regular one, and says its size and version (see {@link reopen}).
+ *
+ * @throws {CheckpointError} @throws {SystemError}
+ */
+export function openRegular(path: string): { file: Deno.FsFile; bytes: number; version: string } {
   // Before it is opened: opening a pipe would wait for its writer.
-  const { size, isFile } = stat(path);
-  if (!isFile) throw new CheckpointError({ path }, "not a regular file");
-  return { file: openFile(path), bytes: size };
+  if (!stat(path).isFile) throw new CheckpointError({ path }, "not a regular file");
+  const file = openFile(path);
+  const info = handleStat(file, path);
+  return { file, bytes: info.size, version: versionOf(info) };
+}
+
+/** A file, whatever its content: two names of one file have the same. */
+export function inodeOf({ dev, ino }: Deno.FileInfo): string {
+  return `${dev}:${ino}`;
+}
+
+/** A file and its content, as far as the system tells whether that has changed. */
+export function versionOf(info: Deno.FileInfo): string {
+  return `${inodeOf(info)}:${info.size}:${info.mtime?.getTime()}`;
+}
+
+/**
+ * Opens a file that was opened before.
+ *
+ * @param version what it was then, from {@link openRegular}
+ * @throws {SystemError} it is another file now, or was written to
+ */
+export function reopen(path: string, version: string): Deno.FsFile {
+  checkUnchanged([{ path, version }]);
+  const file = openFile(path);
+  if (versionOf(handleStat(file, path)) === version) return file;
+  file.close();
+  throw changed(path);
+}
+
+/** Opens a new file once more, to write to it. @throws {SystemError} it is another file, such as one that a link names */
+export function reopenToWrite(path: string, inode: string): Deno.FsFile {
+  let file;
+  try {
+    file = Deno.openSync(path, { write: true });
+  } catch (cause) {
+    throw systemError(`cannot write ${path}`, cause);
+  }
+  if (inodeOf(handleStat(file, path)) === inode) return file;
+  file.close();
+  throw new SystemError(`cannot write ${path}: another process has put another file there`);
+}
+
+/** Refuses files that are no longer what they were. @throws {SystemError} */
+export function checkUnchanged(files: Iterable<{ readonly path: string; readonly version: string }>): void {
+  for (const { path, version } of files) {
+    if (versionOf(stat(path)) !== version) throw changed(path);
+  }
+}
+
+function changed(path: string): SystemError {
+  return new SystemError(
+    `cannot read ${path}: it was changed meanwhile; run the command again when nothing writes to it`,
+  );
 }
 
 /** Opens a file for reading. @throws {SystemError} */
@@ -304,7 +434,11 @@ export function readJsonObject(path: string, limit: number): Record<string, unkn
 
 /** All bytes of a pipe or a device, which does not say how many they are and may never end. */
 function readStream(path: string, limit: number): Uint8Array {
-  using file = Deno.openSync(path);
+  using file = openFile(path);
+  return readUpTo(file, path, limit);
+}
+
+function readUpTo(file: Deno.FsFile, path: string, limit: number): Uint8Array {
   const chunk = new Uint8Array(1 << 16);
   const chunks: Uint8Array[] = [];
   let bytes = 0;
@@ -322,6 +456,16 @@ function readStream(path: string, limit: number): Uint8Array {
   return all;
 }
 
+/** All bytes of a regular file of at most `limit` bytes. @throws {CheckpointError} @throws {SystemError} */
+export function readRegular(path: string, limit: number): Uint8Array {
+  using file = openRegular(path).file;
+  try {
+    return readUpTo(file, path, limit);
+  } catch (cause) {
+    throw systemError(`cannot read ${path}`, cause);
+  }
+}
+
 /** Whether a file or directory is there, following links. @throws {SystemError} if that can't be known */
 export function exists(path: string): boolean {
   try {
@@ -333,200 +477,50 @@ export function exists(path: string): boolean {
   }
 }
 
-function stat(path: string): Deno.FileInfo {
+/** What is at a path, following links. @throws {SystemError} nothing is, or that can't be known */
+export function stat(path: string): Deno.FileInfo {
   try {
     return Deno.statSync(path);
   } catch (cause) {
+    if (cause instanceof Deno.errors.NotFound && linkStat(path)?.isSymlink) {
+      throw new SystemError(
+        `cannot open ${path}: it is a link to ${quote(Deno.readLinkSync(path))}, which is not there`,
+      );
+    }
     throw systemError(`cannot open ${path}`, cause);
+  }
+}
+
+/** What is at a path, a link being one; undefined if nothing is. @throws {SystemError} if that can't be known */
+export function linkStat(path: string): Deno.FileInfo | undefined {
+  try {
+    return Deno.lstatSync(path);
+  } catch (cause) {
+    if (cause instanceof Deno.errors.NotFound) return undefined;
+    throw systemError(`cannot read ${path}`, cause);
+  }
+}
+
+/** What an open file is. @throws {SystemError} */
+export function handleStat(file: Deno.FsFile, path: string): Deno.FileInfo {
+  try {
+    return file.statSync();
+  } catch (cause) {
+    throw systemError(`cannot read ${path}`, cause);
+  }
+}
+
+function realPath(path: string): string {
+  try {
+    return Deno.realPathSync(path);
+  } catch (cause) {
+    throw systemError(`cannot read ${path}`, cause);
   }
 }
 
 /** Whether two paths name one file or directory, links followed; false when one is not there. */
 export function sameFile(a: string, b: string): boolean {
   if (!exists(a) || !exists(b)) return false;
-  const [x, y] = [Deno.statSync(a), Deno.statSync(b)];
-  return x.ino !== null && x.ino === y.ino && x.dev === y.dev || Deno.realPathSync(a) === Deno.realPathSync(b);
-}
-
-/** The end of the temporary names: `.NAME.PID.partial`. */
-const PARTIAL = /^\..+\.(\d+)\.partial$/;
-
-/** A temporary file this old whose process is gone was left by a process that was killed. */
-const STALE_MS = 60_000;
-
-/**
- * New files of one directory. They are written under temporary names in the same file system; {@link commit} makes
- * them durable and gives them their names, {@link abort} leaves nothing behind. Declared with `using`, what was not
- * committed is aborted.
- */
-export class NewFiles {
-  readonly #directory: string;
-  readonly #files: { name: string; partial: string; file: Deno.FsFile }[] = [];
-  /** The directories that were made for this, outermost first. */
-  readonly #made: string[] = [];
-
-  /** Creates `directory` and its parents where they are missing. @throws {SystemError} */
-  constructor(directory: string) {
-    this.#directory = directory;
-    try {
-      for (let at = resolve(directory); !exists(at); at = dirname(at)) this.#made.unshift(at);
-      Deno.mkdirSync(directory, { recursive: true });
-    } catch (cause) {
-      throw systemError(`cannot create the directory ${directory}`, cause);
-    }
-    this.#removeStale();
-  }
-
-  /** Opens a new file that will be called `name`, and says what it is called until then. @throws {SystemError} */
-  create(name: string): { file: Deno.FsFile; partial: string } {
-    const partial = join(this.#directory, `.${name}.${Deno.pid}.partial`);
-    try {
-      const file = Deno.openSync(partial, { write: true, create: true, truncate: true });
-      this.#files.push({ name, partial, file });
-      return { file, partial };
-    } catch (cause) {
-      throw systemError(`cannot create ${partial}`, cause);
-    }
-  }
-
-  /** Writes a small file. @throws {SystemError} */
-  write(name: string, bytes: Uint8Array): void {
-    const { file, partial } = this.create(name);
-    writeAt(file, partial, 0, bytes);
-  }
-
-  /** Syncs every file and renames it, in the order of creation. @throws {SystemError} */
-  commit(): void {
-    for (const { file, partial } of this.#files) {
-      try {
-        file.syncSync();
-      } catch (cause) {
-        throw systemError(`cannot write ${partial}`, cause);
-      }
-      file.close();
-    }
-    while (this.#files.length > 0) {
-      const { name, partial } = this.#files[0];
-      try {
-        Deno.renameSync(partial, join(this.#directory, name));
-      } catch (cause) {
-        throw systemError(`cannot rename ${partial} to ${name}`, cause);
-      }
-      this.#files.shift();
-    }
-    this.#made.length = 0;
-    syncDirectory(this.#directory);
-  }
-
-  /** Removes what was written, and the directories that were made for it. */
-  abort(): void {
-    for (const { file, partial } of this.#files) {
-      quietly(() => file.close());
-      quietly(() => Deno.removeSync(partial));
-    }
-    this.#files.length = 0;
-    for (const made of this.#made.reverse()) quietly(() => Deno.removeSync(made));
-    this.#made.length = 0;
-  }
-
-  /** Aborts what was not committed. */
-  [Symbol.dispose](): void {
-    this.abort();
-  }
-
-  /** A process that was killed could not tidy up; where /proc tells that it is gone, this does. */
-  #removeStale(): void {
-    if (!running("self")) return;
-    for (const { name } of Deno.readDirSync(this.#directory)) {
-      const pid = PARTIAL.exec(name)?.[1];
-      if (pid === undefined || running(pid)) continue;
-      const path = join(this.#directory, name);
-      quietly(() => {
-        const written = Deno.statSync(path).mtime?.getTime() ?? Date.now();
-        if (Date.now() - written > STALE_MS) Deno.removeSync(path);
-      });
-    }
-  }
-}
-
-/** Whether /proc shows a process; also true where Deno's permissions forbid a look, as in the executable. */
-function running(pid: string): boolean {
-  try {
-    Deno.statSync(`/proc/${pid}`);
-    return true;
-  } catch (error) {
-    return !(error instanceof Deno.errors.NotFound);
-  }
-}
-
-/** Makes renames durable, where the system lets a directory be synced. */
-function syncDirectory(path: string): void {
-  quietly(() => {
-    using directory = Deno.openSync(path);
-    directory.syncSync();
-  });
-}
-
-/** Tidying up must not hide the error that made it necessary. */
-function quietly(action: () => void): void {
-  try {
-    action();
-  } catch (error) {
-    if (!(error instanceof Error)) throw error;
-  }
-}
-
-/**
- * Refuses an output directory that holds the source, whatever links lead there, or a checkpoint that nobody asked to
- * replace.
- *
- * @throws {UsageError}
- */
-export function checkOutput(directory: string, source: Checkpoint | undefined, force: boolean): void {
-  if (source !== undefined && sameFile(directory, source.directory)) {
-    throw new UsageError(
-      `--out ${directory} is the directory of the source, which it would destroy; choose another directory`,
-    );
-  }
-  const target = join(directory, MODEL_FILE);
-  for (const { path } of source?.files ?? []) {
-    if (sameFile(target, path)) {
-      throw new UsageError(
-        `${target} is the source itself (${path}), which --out would destroy; choose another directory`,
-      );
-    }
-  }
-  if (exists(join(directory, INDEX_FILE))) {
-    throw new UsageError(
-      `${directory} holds a sharded checkpoint (${INDEX_FILE}); choose another --out or remove it first`,
-    );
-  }
-  if (!force && exists(target)) throw new UsageError(`${target} exists already; --force replaces it`);
-}
-
-/** How the files of a checkpoint end: weights, config, tokenizer and chat template. */
-const CHECKPOINT_FILE = /\.(safetensors|json|txt|model|jinja)$/;
-
-/**
- * Refuses a new file that would replace a file of a source or beside its weights, something that is no file, or a file
- * that nobody asked to replace.
- *
- * @param flag the flag that names it, for the messages
- * @throws {UsageError}
- */
-export function checkOutputFile(flag: string, path: string, sources: readonly Checkpoint[], force: boolean): void {
-  for (const source of sources.flatMap(({ files }) => files)) {
-    if (!sameFile(path, source.path)) continue;
-    throw new UsageError(
-      `--${flag} ${path} is a file of the checkpoint (${source.path}), which it would destroy; choose another name`,
-    );
-  }
-  if (!exists(path)) return;
-  if (!Deno.statSync(path).isFile) {
-    throw new UsageError(`--${flag} ${path} is not a regular file; choose another name`);
-  }
-  if (CHECKPOINT_FILE.test(path) && sources.some(({ directory }) => sameFile(dirname(path), directory))) {
-    throw new UsageError(`--${flag} ${path} is a file of the checkpoint, which it would destroy; choose another name`);
-  }
-  if (!force) throw new UsageError(`${path} exists already; --force replaces it`);
+  const [x, y] = [stat(a), stat(b)];
+  return x.ino !== null && x.ino === y.ino && x.dev === y.dev || realPath(a) === realPath(b);
 }
