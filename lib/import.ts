@@ -18,10 +18,10 @@ import {
   matrixBytes,
   Q4B32,
 } from "./format/blocks.ts";
-import { checkUnchanged, MODEL_FILE, openRegular, readAt, reopen, sameFile } from "./format/checkpoint.ts";
+import { checkUnchanged, MODEL_FILE, openRegular, readAt, reopen, sameFile, stat } from "./format/checkpoint.ts";
 import { bf16ToF32, f16ToF32, f32ToBf16, f32ToF16 } from "./format/floats.ts";
 import { READABLE, toQ4B32 } from "./format/ggml.ts";
-import { type Gguf, type GgufTensor, parseGguf } from "./format/gguf.ts";
+import { type Gguf, type GgufTensor, type Metadata, parseGguf } from "./format/gguf.ts";
 import { checkOutput, NewFiles, type Seen } from "./format/new_files.ts";
 import { serializeHeader } from "./format/safetensors.ts";
 import { scalarKernels } from "./kernels/scalar.ts";
@@ -76,6 +76,7 @@ export interface ImportPlan {
  * @throws {CheckpointError} the file is bad, or of a model that the decoder does not know, naming key or tensor
  */
 export function planImport(path: string, dtype?: Dtype): ImportPlan {
+  if (stat(path).isDirectory) throw new CheckpointError({ path }, "a directory; give the GGUF file");
   const { file, bytes, version } = openRegular(path);
   using source = file;
   const read = (offset: number, into: Uint8Array) => readAt(source, path, offset, into);
@@ -85,12 +86,28 @@ export function planImport(path: string, dtype?: Dtype): ImportPlan {
 /** Fills `into` from byte `offset` of the file on. */
 type Read = (offset: number, into: Uint8Array) => void;
 
+/** The file names of a split GGUF's parts. */
+const PART = /-(\d+)-of-(\d+)\.gguf$/;
+
+/** Refuses one part of several: the others' tensors would be missing. */
+function refusePart(path: string, metadata: Metadata): void {
+  const count = metadata.get("split.count");
+  const parts = Number((count && "value" in count ? count.value : undefined) ?? PART.exec(path)?.[2] ?? 1);
+  if (parts === 1) return;
+  throw new CheckpointError(
+    { path },
+    `one of the ${parts} parts of a split GGUF file; ` +
+      "merge them with `llama-gguf-split --merge FIRST-PART NEW.gguf` of llama.cpp and import that",
+  );
+}
+
 function plan(
   path: string,
   { metadata, tensors }: Gguf,
   read: Read,
   dtype: Dtype | undefined,
 ): Omit<ImportPlan, "version"> {
+  refusePart(path, metadata);
   const found = new Map(tensors.map((tensor) => [tensor.name, tensor]));
   for (const { name, type } of tensors) {
     if (type.decode !== undefined) continue;

@@ -12,7 +12,7 @@ import {
   TensorReader,
 } from "../lib/format/checkpoint.ts";
 import { inTemporary } from "./program.ts";
-import { concat, DECLARED, type Entry, f32, safetensors, utf8, write, writeShards } from "./testing.ts";
+import { concat, container, DECLARED, type Entry, f32, safetensors, utf8, write, writeShards } from "./testing.ts";
 
 const A = f32("a", [2, 32], (n) => n);
 const B = f32("b", [3], (n) => -n);
@@ -165,6 +165,112 @@ Deno.test("openCheckpoint names a link to nothing, and refuses what is no regula
     Deno.symlinkSync("gone", `${directory}/given`);
     const error = assertThrows(() => openCheckpoint(`${directory}/given`), SystemError);
     assertEquals(error.message, `cannot open ${directory}/given: it is a link to "gone", which is not there`);
+  }));
+
+// What is given in the place of a checkpoint
+
+/** `path` is refused with a message that has all of `words` and begins with the path. */
+function named(path: string, ...words: string[]): void {
+  const { message } = assertThrows(() => openCheckpoint(path), CheckpointError);
+  assert(message.startsWith(`${path}: `), message);
+  for (const word of words) assert(message.includes(word), `${message}\nlacks ${word}`);
+}
+
+Deno.test("openCheckpoint takes an index for its directory", () =>
+  inTemporary((directory) => {
+    writeShards(directory, { [ONE]: [A], [TWO]: [B] });
+    assertEquals(openCheckpoint(`${directory}/${INDEX}`), openCheckpoint(directory));
+  }));
+
+Deno.test("openCheckpoint refuses one shard of several, with an index and without", () =>
+  inTemporary((directory) => {
+    const odd = "weights-b.safetensors";
+    writeShards(directory, { [ONE]: [A], [odd]: [B] });
+    for (const name of [ONE, odd]) named(`${directory}/${name}`, "one of the 2 shards", INDEX, "give the directory");
+    write(`${directory}/alone`, { [TWO]: safetensors([B]) });
+    named(`${directory}/alone/${TWO}`, "shard 2 of 2", INDEX);
+    named(`${directory}/alone`, `"${TWO}"`, INDEX);
+    // The only shard is the checkpoint, and so is a file that the index does not list.
+    const only = "model-00001-of-00001.safetensors";
+    writeShards(`${directory}/only`, { [only]: [A] });
+    assertEquals(layout(`${directory}/only/${only}`), layout(`${directory}/only`));
+    write(directory, { "other.safetensors": safetensors([C]) });
+    assertEquals(layout(`${directory}/other.safetensors`).length, 1);
+  }));
+
+Deno.test("openCheckpoint names an adapter, by its files and by its tensors", () =>
+  inTemporary((directory) => {
+    const peft = [f32("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", [32, 64], () => 1)];
+    for (const file of ["adapter_model.safetensors", "adapter_model.bin"]) {
+      write(`${directory}/${file}.d`, { "adapter_config.json": "{}", [file]: safetensors([A]) });
+      named(`${directory}/${file}.d`, "a LoRA adapter", "merge");
+      named(`${directory}/${file}.d/${file}`, "a LoRA adapter", "merge");
+      named(`${directory}/${file}.d/adapter_config.json`, "a LoRA adapter", "merge");
+    }
+    write(`${directory}/renamed`, { [MODEL]: safetensors([A, ...peft]) });
+    const { message } = assertThrows(() => openCheckpoint(`${directory}/renamed`), CheckpointError);
+    assert(message.startsWith(`${directory}/renamed/${MODEL}: tensor "${peft[0].name}": a LoRA adapter`), message);
+    for (
+      const name of ["lora_te_text_model_q_proj.lora_down.weight", "x.lora_magnitude_vector", "l.lora_B.default.weight"]
+    ) {
+      write(`${directory}/renamed`, { [MODEL]: safetensors([f32(name, [1], () => 1)]) });
+      assertThrows(() => openCheckpoint(`${directory}/renamed`), CheckpointError, "a LoRA adapter");
+    }
+    // Names that only look like it.
+    write(`${directory}/fine`, { [MODEL]: safetensors([f32("explora_A.weight", [1], () => 1)]) });
+    assertEquals(layout(`${directory}/fine`).length, 1);
+  }));
+
+Deno.test("openCheckpoint names PyTorch's pickles, GGUF files and JSON, whatever they are called", () =>
+  inTemporary((directory) => {
+    const zip = concat(utf8("PK\x03\x04"), Uint8Array.of(0, 0, 8, 8), new Uint8Array(100));
+    // torch.save before 1.6: a pickle of a long integer.
+    const pickle = concat(Uint8Array.of(0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9), new Uint8Array(100));
+    const gguf = concat(utf8("GGUF"), Uint8Array.of(3, 0, 0, 0), new Uint8Array(100));
+    const texts = ['{\n  "architectures": []}', '{"weight_map": {}}', "[1, 2, 3, 4, 5]"];
+    const files: [Uint8Array | string, string][] = [
+      [zip, "PyTorch's own format"],
+      [pickle, "PyTorch's own format"],
+      [gguf, "rabbit import"],
+      ...texts.map((text): [string, string] => [text, "JSON"]),
+    ];
+    for (const [content, words] of files) {
+      for (const name of ["x.bin", "x.safetensors", "config.json"]) {
+        write(directory, { [name]: content });
+        named(`${directory}/${name}`, "not a safetensors file but", words);
+      }
+    }
+    // A header of 640 bytes begins as a pickle does.
+    const header = JSON.stringify({ c: { dtype: "U8", shape: [0], data_offsets: [0, 0] } }).padEnd(640);
+    write(directory, { x: container(header) });
+    assertEquals(layout(`${directory}/x`).length, 1);
+    write(`${directory}/torch`, { "pytorch_model.bin": zip, "config.json": "{}" });
+    named(`${directory}/torch`, '"pytorch_model.bin"', "save_pretrained");
+    write(`${directory}/gguf`, { "m.gguf": gguf });
+    named(`${directory}/gguf`, '"m.gguf"', "rabbit import");
+    write(`${directory}/mistral`, { "consolidated.safetensors": safetensors([A]) });
+    named(`${directory}/mistral`, '"consolidated.safetensors"');
+  }));
+
+Deno.test("openCheckpoint names the snapshot to give for the root of a Hugging Face cache", () =>
+  inTemporary((directory) => {
+    const cache = `${directory}/models--org--name`;
+    for (const name of ["blobs", "snapshots/0a", "snapshots/0b", "snapshots/0c", "refs"]) {
+      Deno.mkdirSync(`${cache}/${name}`, { recursive: true });
+    }
+    named(cache, `give "${cache}/snapshots/0c"`);
+    for (const ref of ["0b", "0b\n"]) {
+      write(`${cache}/refs`, { main: ref });
+      named(cache, `give "${cache}/snapshots/0b"`);
+    }
+    // What a branch names is a revision, and no way out of the directory.
+    for (const ref of ["../../x", "", "\x1b[31m"]) {
+      write(`${cache}/refs`, { main: ref });
+      named(cache, `give "${cache}/snapshots/0c"`);
+    }
+    for (const name of ["0a", "0b", "0c"]) Deno.removeSync(`${cache}/snapshots/${name}`);
+    named(cache, "download the model again");
+    named(directory, '"models--org--name"');
   }));
 
 Deno.test("openCheckpoint refuses a directory without a checkpoint, and what is no file", () =>

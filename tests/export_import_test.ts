@@ -616,7 +616,7 @@ Deno.test("rabbit import refuses what the decoder does not know, naming key or t
         "make one of these with llama-quantize --allow-requantize",
       ...["import", "--gguf", path, ...out],
     );
-    await refused(`${TINY}: not a regular file`, "import", "--gguf", TINY, ...out);
+    await refused(`${TINY}: a directory; give the GGUF file`, "import", "--gguf", TINY, ...out);
     await refused(
       `${TINY}/config.json: not a GGUF file: it begins with "{\\n  "`,
       ...["import", "--gguf", join(TINY, "config.json"), ...out],
@@ -683,6 +683,38 @@ Deno.test("rabbit import replaces files only with --force, and leaves no tokeniz
       `${temporary}/${WEIGHTS} is the source itself (${inside}), which --out would destroy; choose another`,
       ...["import", "--gguf", inside, "--out", temporary, "--force"],
     );
+  });
+});
+
+Deno.test("rabbit import refuses one part of a split GGUF, by its metadata and by its name", async () => {
+  await inTemporary(async (temporary) => {
+    const { metadata, tensors, data } = gguf(MIXED);
+    const split = (pairs: [string, Value][]) => {
+      const header = serializeGguf(new Map([...metadata, ...pairs]), tensors);
+      return concat(header, data.subarray(tensors[0].offset));
+    };
+    const count: [string, Value] = ["split.count", { type: "u16", value: 3 }];
+    const one: [string, Value] = ["split.count", { type: "u16", value: 1 }];
+    const files: [string, Uint8Array, number][] = [
+      ["renamed.gguf", split([["split.no", { type: "u16", value: 0 }], count]), 3],
+      ["m-00002-of-00003.gguf", split([count]), 3],
+      ["m-00001-of-00002.gguf", Deno.readFileSync(MIXED), 2],
+    ];
+    for (const [name, bytes, parts] of files) {
+      const path = join(temporary, name);
+      Deno.writeFileSync(path, bytes);
+      await refused(
+        `${path}: one of the ${parts} parts of a split GGUF file; ` +
+          "merge them with `llama-gguf-split --merge FIRST-PART NEW.gguf` of llama.cpp and import that",
+        ...["import", "--gguf", path, "--out", join(temporary, "out")],
+      );
+    }
+    for (const [name, pairs] of [["m-00001-of-00001.gguf", []], ["m-00001-of-00002.gguf", [one]]] as const) {
+      const path = join(temporary, name);
+      Deno.writeFileSync(path, split([...pairs]));
+      await done("import", "--gguf", path, "--out", join(temporary, name.slice(0, -5)));
+      assertEquals(await sha256(join(temporary, name.slice(0, -5), WEIGHTS)), mixed.model);
+    }
   });
 });
 

@@ -23,7 +23,7 @@ const APART: readonly (readonly [RegExp, RegExp])[] = [
   [/^lib\/(quantize|verify|gen)\.ts$/, /^lib\/decoder\//],
   [/^lib\/(compare|text|advise)\.ts$/, /^lib\/chunk/],
   [/^lib\/(compare|text|advise)\.ts$/, /^lib\/(format|kernels|decoder)\//],
-  [/^lib\/kernels\//, /^lib\/format\/(checkpoint|new_files|safetensors|json)\.ts$/],
+  [/^lib\/kernels\//, /^lib\/format\/(checkpoint|given|new_files|safetensors|json)\.ts$/],
 ];
 
 const files = tree(ROOT + "lib").map((path) => `lib/${path}`).filter((path) => path.endsWith(".ts"))

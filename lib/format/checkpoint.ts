@@ -1,14 +1,16 @@
 /**
  * Checkpoints on disk: one safetensors file, or shards with an index, read as one list of tensors. Together with
- * new_files.ts the only disk access of this layer.
+ * given.ts and new_files.ts the only disk access of this layer.
  *
  * @module
  */
 
+import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
 import { CheckpointError, quote, SystemError, systemError } from "../errors.ts";
 import type { BlockFormat } from "./blocks.ts";
+import { refuseContent, refuseDirectory, refuseFile, refuseTensors } from "./given.ts";
 import { JsonError, parseJson } from "./json.ts";
 import { headerLength, LENGTH_BYTES, parseHeader } from "./safetensors.ts";
 
@@ -80,15 +82,16 @@ export interface Checkpoint {
 
 /**
  * Opens a safetensors file, or a directory with model.safetensors or model.safetensors.index.json (the index wins
- * where there are both: it says which files belong to the checkpoint).
+ * where there are both: it says which files belong to the checkpoint). An index stands for its directory.
  *
- * @throws {CheckpointError} a header or the index is bad, a write of the directory was interrupted, or a file is a link
- * out of the directory
+ * @throws {CheckpointError} a header or the index is bad, a write of the directory was interrupted, a file is a link out
+ * of the directory, or `path` is something else that holds weights: one shard of several, an adapter, a GGUF file…
  * @throws {SystemError} a file can't be read
  */
 export function openCheckpoint(path: string): Checkpoint {
-  const whole = stat(path).isDirectory;
-  const directory = whole ? path : dirname(path);
+  const given = !stat(path).isDirectory && basename(path) === INDEX_FILE ? dirname(path) : path;
+  const whole = stat(given).isDirectory;
+  const directory = whole ? given : dirname(given);
   if (exists(join(directory, INCOMPLETE_FILE))) {
     throw new CheckpointError(
       { path: directory },
@@ -97,14 +100,19 @@ export function openCheckpoint(path: string): Checkpoint {
     );
   }
   for (const name of COMPANIONS) memberOf(directory, name);
-  if (!whole) return collect(path, directory, [path]);
+  if (!whole) {
+    refuseFile(given, shardsOf(directory));
+    return collect(given, directory, [given]);
+  }
   const index = memberOf(directory, INDEX_FILE);
   if (index !== undefined) return openShards(directory, index);
-  const model = memberOf(directory, MODEL_FILE);
-  if (model === undefined) {
-    throw new CheckpointError({ path }, `no ${MODEL_FILE} and no ${INDEX_FILE} in this directory; is it a checkpoint?`);
-  }
-  return collect(path, path, [model]);
+  return collect(directory, directory, [memberOf(directory, MODEL_FILE) ?? refuseDirectory(directory)]);
+}
+
+/** The names of the shards that a directory's index lists; none without an index. */
+function shardsOf(directory: string): string[] {
+  const index = memberOf(directory, INDEX_FILE);
+  return index === undefined ? [] : [...new Set(readIndex(index).values())];
 }
 
 /** What the blobs of a Hugging Face cache are called; the files of its snapshots are links to them. */
@@ -199,6 +207,7 @@ function collect(path: string, directory: string, paths: string[]): Checkpoint {
   let width: BlockFormat | undefined;
   for (const [file, path] of paths.entries()) {
     const { header, bytes, version } = readHeader(path);
+    refuseTensors(path, header.tensors);
     files.push({ path, bytes, dataStart: header.dataStart, version });
     if (file > 0 && header.width !== width) {
       throw new CheckpointError(
@@ -278,6 +287,7 @@ function readHeader(path: string) {
   try {
     const start = new Uint8Array(LENGTH_BYTES);
     readAt(file, path, 0, start.subarray(0, Math.min(bytes, LENGTH_BYTES)));
+    refuseContent(path, start);
     const header = new Uint8Array(headerLength(path, start, bytes));
     readAt(file, path, LENGTH_BYTES, header);
     return { header: parseHeader(path, header, bytes), bytes, version };

@@ -1,0 +1,155 @@
+/**
+ * What people give in the place of a checkpoint: one shard of several, an adapter, PyTorch's pickles, a GGUF file, the
+ * root of a cache. Each is named, with what to do.
+ *
+ * @module
+ */
+
+import { basename } from "@std/path/basename";
+import { join } from "@std/path/join";
+import { CheckpointError, quote, systemError } from "../errors.ts";
+
+/** The file names of shards: which one it is, and of how many. */
+const SHARD = /-(\d+)-of-(\d+)\.safetensors$/;
+
+/** The file names of the adapters of peft, and of what tells how to use one. */
+const ADAPTER = /^adapter_(?:model\.|config\.json$)/;
+
+/** Tensors of LoRA adapters, as peft and others name them. */
+const ADAPTER_TENSOR = /(?:^|[._])lora_(?:A|B|down|up|embedding_A|embedding_B|magnitude_vector)(?:[._]|$)/;
+
+/** The file names of PyTorch's pickles. */
+const PICKLE = /\.(?:bin|pt|pth|ckpt)$/;
+
+const IS_ADAPTER =
+  "a LoRA adapter, which changes a model and is none; merge it into its model (merge_and_unload() of peft) and give that";
+
+const IS_PICKLE =
+  "PyTorch's own format, which can run any code when it is read, and is not read here; convert it with " +
+  'transformers: AutoModelForCausalLM.from_pretrained("DIR", dtype="auto").save_pretrained("NEW")';
+
+const IS_GGUF = "a GGUF file; rabbit import makes a checkpoint of it";
+
+/**
+ * Refuses a file that is no checkpoint of its own, by its name.
+ *
+ * @param shards the shards that the index beside it lists
+ * @throws {CheckpointError}
+ */
+export function refuseFile(path: string, shards: readonly string[]): void {
+  const name = basename(path);
+  const refuse = (problem: string) => {
+    throw new CheckpointError({ path }, problem);
+  };
+  if (shards.length > 1 && shards.includes(name)) {
+    refuse(
+      `one of the ${shards.length} shards that model.safetensors.index.json lists; give the directory, which has all`,
+    );
+  }
+  const [, number, count] = SHARD.exec(name) ?? [];
+  if (Number(count) > 1) {
+    refuse(
+      `shard ${Number(number)} of ${Number(count)}, without the model.safetensors.index.json that lists them; ` +
+        "fetch that and the other shards, and give the directory",
+    );
+  }
+  if (ADAPTER.test(name)) refuse(IS_ADAPTER);
+}
+
+/**
+ * Refuses a file that is of another kind, by its first eight bytes.
+ *
+ * @throws {CheckpointError}
+ */
+export function refuseContent(path: string, start: Uint8Array): void {
+  // What is less than 4 GB may be the length of a header.
+  if (start.subarray(4).every((byte) => byte === 0)) return;
+  const text = new TextDecoder("latin1").decode(start);
+  const refuse = (problem: string) => {
+    throw new CheckpointError({ path }, `not a safetensors file but ${problem}`);
+  };
+  if (text.startsWith("GGUF")) refuse(IS_GGUF);
+  // A zip archive, or a pickle of protocol 2 and later.
+  const pickle = start[0] === 0x80 && start[1] >= 2 && start[1] <= 5;
+  if (pickle || text.startsWith("PK\x03\x04")) refuse(IS_PICKLE);
+  if (/^\s*[{[][\t\n\r -~]*$/.test(text)) {
+    refuse("JSON; give the directory of the checkpoint, or its .safetensors file");
+  }
+}
+
+/** Refuses the tensors of an adapter, whatever the file is called. @throws {CheckpointError} */
+export function refuseTensors(path: string, tensors: readonly { readonly name: string }[]): void {
+  const tensor = tensors.find(({ name }) => ADAPTER_TENSOR.test(name))?.name;
+  if (tensor !== undefined) throw new CheckpointError({ path, tensor }, IS_ADAPTER);
+}
+
+/**
+ * Refuses a directory that has neither model.safetensors nor its index, and says what it has.
+ *
+ * @throws {CheckpointError}
+ * @throws {SystemError} it can't be read
+ */
+export function refuseDirectory(path: string): never {
+  const names = list(path);
+  const refuse = (problem: string): never => {
+    throw new CheckpointError({ path }, problem);
+  };
+  if (names.includes("snapshots") && (names.includes("blobs") || names.includes("refs"))) {
+    const snapshot = snapshotOf(path);
+    refuse(
+      snapshot === undefined
+        ? "the cache of a model of Hugging Face without a snapshot; download the model again"
+        : `the cache of a model of Hugging Face, which has a directory for each revision; give ${quote(snapshot)}`,
+    );
+  }
+  const shard = names.find((name) => SHARD.test(name));
+  if (shard !== undefined) {
+    refuse(
+      `has shards such as ${quote(shard)}, but no model.safetensors.index.json that lists them; fetch that as well`,
+    );
+  }
+  if (names.some((name) => ADAPTER.test(name))) refuse(IS_ADAPTER);
+  const other = names.find((name) => name.endsWith(".safetensors"));
+  if (other !== undefined) {
+    refuse(
+      `no model.safetensors and no model.safetensors.index.json in this directory, but ${quote(other)}; give that`,
+    );
+  }
+  const gguf = names.find((name) => name.endsWith(".gguf"));
+  if (gguf !== undefined) refuse(`no checkpoint, but ${quote(gguf)}, ${IS_GGUF}`);
+  const pickle = names.find((name) => PICKLE.test(name));
+  if (pickle !== undefined) refuse(`no model.safetensors, but ${quote(pickle)}, ${IS_PICKLE}`);
+  const cache = names.find((name) => name.startsWith("models--"));
+  if (cache !== undefined) {
+    refuse(`a cache of Hugging Face, not one of its models; give the snapshot of one, such as that in ${quote(cache)}`);
+  }
+  return refuse("no model.safetensors and no model.safetensors.index.json in this directory; is it a checkpoint?");
+}
+
+/** The hash of a commit, in hexadecimal, and a line feed. */
+const MAX_REF_BYTES = 100;
+
+/** The directory of the revision that a cache's branch main is at, or else of the last one by name. */
+function snapshotOf(cache: string): string | undefined {
+  const snapshots = list(join(cache, "snapshots"));
+  const ref = join(cache, "refs", "main");
+  let main: string | undefined;
+  try {
+    const { isFile, size } = Deno.lstatSync(ref);
+    if (isFile && size <= MAX_REF_BYTES) main = Deno.readTextFileSync(ref).trim();
+  } catch (error) {
+    // A model of which only another revision was downloaded has no such file.
+    if (!(error instanceof Deno.errors.NotFound)) throw systemError(`cannot read ${ref}`, error);
+  }
+  const revision = snapshots.find((name) => name === main) ?? snapshots.at(-1);
+  return revision && join(cache, "snapshots", revision);
+}
+
+/** The names in a directory, sorted. */
+function list(path: string): string[] {
+  try {
+    return [...Deno.readDirSync(path)].map(({ name }) => name).sort();
+  } catch (cause) {
+    throw systemError(`cannot read ${path}`, cause);
+  }
+}
