@@ -77,6 +77,15 @@ Deno.test("openCheckpoint reads shards in the order of their names, tensors in t
     assertEquals(nameOf(checkpoint), directory);
   }));
 
+Deno.test("openCheckpoint sorts shards by the bytes of their names, which is not the order of UTF-16", () =>
+  inTemporary((directory) => {
+    // In UTF-8: 61, 61 62, 62, c3 a9, ef bd 9e, f0 9f 90 87; in UTF-16 the last begins with d83d, before ff5e.
+    const names = ["a", "ab", "b", "\u00e9", "\uff5e", "\u{1f407}"];
+    const entry = (name: string): Entry => ({ name, dtype: "U8", shape: [1], bytes: new Uint8Array(1) });
+    writeShards(directory, Object.fromEntries(names.toReversed().map((name) => [name, [entry(`t${name}`)]])));
+    assertEquals(openCheckpoint(directory).tensors.map(({ name }) => name), names.map((name) => `t${name}`));
+  }));
+
 Deno.test("openCheckpoint: the index wins over model.safetensors and over files that it does not name", () =>
   inTemporary((directory) => {
     write(directory, { [MODEL]: safetensors([C]), "consolidated.safetensors": "no checkpoint at all" });
@@ -332,9 +341,10 @@ Deno.test("openCheckpoint refuses an index that names a path out of the director
       [".", '"."'],
       ["", '""'],
       ["x\0y", '"x\\u0000y"'],
-      [1, "something else"],
-      [null, "something else"],
-      [{}, "something else"],
+      ["n".repeat(256), `"${"n".repeat(200)}…"`],
+      [1, "1"],
+      [null, "null"],
+      [{}, "an object"],
     ];
     for (const [name, found] of names) {
       Deno.writeTextFileSync(path, index({ a: name }));
@@ -348,24 +358,40 @@ Deno.test("openCheckpoint refuses an index that names a path out of the director
 Deno.test("openCheckpoint refuses an index that is no index", () =>
   inTemporary((directory) => {
     const path = `${directory}/${INDEX}`;
-    const shape = `${path}: weight_map: expected an object of tensor names and shard names`;
+    const shape = `${path}: weight_map: expected an object of tensor names and shard names, found`;
     const cases: [string | Uint8Array, string][] = [
       ["", `${path}: not valid JSON: expected a value, found the end at character 0`],
       ["{", `${path}: not valid JSON: expected a key, found the end at character 1`],
-      ["[]", shape],
-      ["{}", shape],
-      ["7", shape],
-      ['{"weight_map":["a"]}', shape],
+      ["[]", `${shape} an array`],
+      ["{}", `${shape} nothing`],
+      ["7", `${shape} 7`],
+      ['{"weight_map":["a"]}', `${shape} an array`],
       ['{"weight_map":{}}', `${path}: weight_map: names no tensor`],
       [
         `{"weight_map":{"a":"${ONE}","a":"${ONE}"}}`,
         `${path}: not valid JSON: duplicate key "a" at character 54`,
       ],
       [Uint8Array.from([0x7b, 0xff, 0x7d]), `${path}: not valid UTF-8`],
+      ['{"weight_map":{"a":"\\ud800"}}', `${path}: not valid JSON: lone surrogate in a string at character 19`],
+      [`{"metadata":${"[".repeat(100_000)}`, `${path}: nested deeper than 32 at character 43`],
+      [
+        `{"weight_map":{"a":[${"{},".repeat(1_000_000)}`,
+        `${path}: tensor "a": weight_map: expected the name of a file in this directory, found an array`,
+      ],
     ];
     for (const [text, message] of cases) {
       write(directory, { [INDEX]: text });
       refused(directory, message);
+    }
+  }));
+
+Deno.test("openCheckpoint refuses an index beyond its limit unread", () =>
+  inTemporary((directory) => {
+    const path = `${directory}/${INDEX}`;
+    Deno.createSync(path).close();
+    for (const bytes of [100_000_001, 2 ** 40]) {
+      Deno.truncateSync(path, bytes);
+      refused(directory, `${path}: ${bytes} bytes, the limit is 100000000`);
     }
   }));
 

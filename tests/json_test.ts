@@ -1,20 +1,61 @@
-import { assertEquals, assertThrows } from "@std/assert";
-import { type Json, JsonError, OddNumber, parseJson } from "../lib/format/json.ts";
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { CheckpointError } from "../lib/errors.ts";
+import { JsonError, JsonReader, OddNumber, parseJson } from "../lib/format/json.ts";
+
+/** All that a reader reads, objects as Maps. */
+function build(json: JsonReader): unknown {
+  switch (json.peek()) {
+    case "object": {
+      const map = new Map<string, unknown>();
+      json.object((key) => map.set(key, build(json)));
+      return map;
+    }
+    case "array": {
+      const array: unknown[] = [];
+      json.array(() => array.push(build(json)));
+      return array;
+    }
+    case "string":
+      return json.string();
+    case "number":
+      return json.number();
+    case "literal":
+      return json.literal();
+  }
+}
+
+/** A whole text. */
+function read(text: string): unknown {
+  const json = new JsonReader(text);
+  const value = build(json);
+  json.end();
+  return value;
+}
+
+/** Reads a text and keeps nothing. */
+function skip(text: string): void {
+  const json = new JsonReader(text);
+  json.skip();
+  json.end();
+}
 
 /** Maps as plain objects, numbers that were kept as text as what they say. */
-function plain(json: Json): unknown {
+function plain(json: unknown): unknown {
   if (json instanceof OddNumber) return Number(json.text);
   if (json instanceof Map) return Object.fromEntries([...json].map(([key, value]) => [key, plain(value)]));
   return Array.isArray(json) ? json.map(plain) : json;
 }
 
-function refused(text: string, message: string, at?: number): void {
-  const error = assertThrows(() => parseJson(text), JsonError, undefined, text.slice(0, 60));
-  assertEquals(error.message, message, text.slice(0, 60));
-  if (at !== undefined) assertEquals(error.at, at, text.slice(0, 60));
+/** `limit`: the text is JSON, but beyond a limit. */
+function refused(text: string, message: string, at: number, limit = false): void {
+  for (const reading of [read, skip]) {
+    const error = assertThrows(() => reading(text), JsonError, undefined, text.slice(0, 60));
+    assertEquals(error.message, limit ? message : `not valid JSON: ${message}`, text.slice(0, 60));
+    assertEquals(error.at, at, text.slice(0, 60));
+  }
 }
 
-Deno.test("parseJson reads what RFC 8259 allows, as JSON.parse does", () => {
+Deno.test("JsonReader reads what RFC 8259 allows, as JSON.parse does", () => {
   const texts = [
     "null",
     "true",
@@ -52,18 +93,18 @@ Deno.test("parseJson reads what RFC 8259 allows, as JSON.parse does", () => {
   ];
   for (const text of texts) {
     // JSON.parse sets the prototype with none of these, but toString() of the results would not tell -0.
-    assertEquals(JSON.stringify(plain(parseJson(text))), JSON.stringify(JSON.parse(text)), text);
+    assertEquals(JSON.stringify(plain(read(text))), JSON.stringify(JSON.parse(text)), text);
   }
 });
 
-Deno.test("parseJson keeps the order of an object's keys, numbers among them", () => {
-  const json = parseJson('{"b":1,"10":2,"a":3,"9":4,"__proto__":5}') as Map<string, Json>;
+Deno.test("JsonReader keeps the order of an object's keys, numbers among them", () => {
+  const json = read('{"b":1,"10":2,"a":3,"9":4,"__proto__":5}') as Map<string, unknown>;
   assertEquals([...json], [["b", 1], ["10", 2], ["a", 3], ["9", 4], ["__proto__", 5]]);
 });
 
-Deno.test("parseJson gives numbers only for integers of 0 to 2^53-1 in plain digits", () => {
+Deno.test("JsonReader gives numbers only for integers of 0 to 2^53-1 in plain digits", () => {
   for (const [text, value] of [["0", 0], ["7", 7], ["9007199254740991", Number.MAX_SAFE_INTEGER]] as const) {
-    assertEquals(parseJson(text), value);
+    assertEquals(read(text), value);
   }
   const odd = [
     "-0",
@@ -79,10 +120,10 @@ Deno.test("parseJson gives numbers only for integers of 0 to 2^53-1 in plain dig
     "1e400",
     "-1e-400",
   ];
-  for (const text of odd) assertEquals(parseJson(text), new OddNumber(text), text);
+  for (const text of odd) assertEquals(read(text), new OddNumber(text), text);
 });
 
-Deno.test("parseJson refuses numbers that RFC 8259 does not know", () => {
+Deno.test("JsonReader refuses numbers that RFC 8259 does not know", () => {
   const value = (at: number, found: string) => `expected a value, found ${found} at character ${at}`;
   const end = (at: number, found: string) => `expected the end, found ${found} at character ${at}`;
   refused("+1", value(0, '"+1"'), 0);
@@ -104,12 +145,14 @@ Deno.test("parseJson refuses numbers that RFC 8259 does not know", () => {
   refused("１", value(0, '"１"'), 0);
 });
 
-Deno.test("parseJson refuses a number of 400 digits or more unread", () => {
-  for (const digits of [400, 401, 100_000]) refused("9".repeat(digits), "number of too many digits at character 0", 0);
-  refused(`[0,${"9".repeat(400)}]`, "number of too many digits at character 3", 3);
+Deno.test("JsonReader refuses a number of 400 digits or more unread", () => {
+  for (const digits of [400, 401, 100_000]) {
+    refused("9".repeat(digits), "number of too many digits at character 0", 0, true);
+  }
+  refused(`[0,${"9".repeat(400)}]`, "number of too many digits at character 3", 3, true);
 });
 
-Deno.test("parseJson refuses what is not JSON, saying where", () => {
+Deno.test("JsonReader refuses what is not JSON, saying where", () => {
   refused("", "expected a value, found the end at character 0", 0);
   refused("  ", "expected a value, found the end at character 2", 2);
   refused("\ufeff{}", 'expected a value, found "\ufeff{}" at character 0', 0);
@@ -143,7 +186,7 @@ Deno.test("parseJson refuses what is not JSON, saying where", () => {
   refused("]", 'expected a value, found "]" at character 0', 0);
 });
 
-Deno.test("parseJson refuses strings that RFC 8259 does not know", () => {
+Deno.test("JsonReader refuses strings that RFC 8259 does not know", () => {
   refused('"', "unterminated string at character 0", 0);
   refused('["a', "unterminated string at character 1", 1);
   refused('"\\', "unterminated string at character 0", 0);
@@ -158,43 +201,135 @@ Deno.test("parseJson refuses strings that RFC 8259 does not know", () => {
   refused('"\\\n"', "bad escape in a string at character 0", 0);
 });
 
-Deno.test("parseJson refuses lone surrogates, escaped or not, in keys too", () => {
+Deno.test("JsonReader refuses lone surrogates, escaped or not, in keys too", () => {
   for (const lone of ["\\ud800", "\\udfff", "\\ud800a", "\\ud800\\u0041", "\\udd1e\\ud834", "\ud800", "\udfffx"]) {
     refused(`"${lone}"`, "lone surrogate in a string at character 0", 0);
     refused(`{"${lone}":1}`, "lone surrogate in a string at character 1", 1);
   }
 });
 
-Deno.test("parseJson refuses a key that stands twice in one object, however it is written", () => {
+Deno.test("JsonReader refuses a key that stands twice in one object, however it is written", () => {
   refused('{"a":1,"a":1}', 'duplicate key "a" at character 7', 7);
   refused('{"a":1,"b":2,"\\u0061":3}', 'duplicate key "a" at character 13', 13);
   refused('[{"x":{"":0,"":1}}]', 'duplicate key "" at character 12', 12);
   refused('{"__proto__":1,"__proto__":2}', 'duplicate key "__proto__" at character 15', 15);
   // The same key in other objects is another key; so is one that only looks the same.
-  assertEquals(JSON.stringify(plain(parseJson('{"a":{"a":1},"b":{"a":2}}'))), '{"a":{"a":1},"b":{"a":2}}');
-  assertEquals((parseJson('{"\u00e9":1,"e\u0301":2}') as Map<string, Json>).size, 2);
+  assertEquals(JSON.stringify(plain(read('{"a":{"a":1},"b":{"a":2}}'))), '{"a":{"a":1},"b":{"a":2}}');
+  assertEquals((read('{"\u00e9":1,"e\u0301":2}') as Map<string, unknown>).size, 2);
 });
 
-Deno.test("parseJson names a duplicate key in a message that stays short and on one line", () => {
+Deno.test("JsonReader names a duplicate key in a message that stays short and on one line", () => {
   const key = "\u009b2J\u2028" + "k".repeat(1000);
   refused(`{"${key}":1,"${key}":1}`, `duplicate key "\\u009b2J\\u2028${"k".repeat(196)}…" at character 1010`, 1010);
 });
 
-Deno.test("parseJson refuses a nesting of more than 32, of any depth, and takes 32", () => {
+Deno.test("JsonReader refuses a nesting of more than 32, of any depth, and takes 32", () => {
   const nested = (depth: number, [open, close]: [string, string]) => open.repeat(depth) + close.repeat(depth);
-  assertEquals(JSON.stringify(parseJson(nested(32, ["[", "]"]))), nested(32, ["[", "]"]));
-  refused(nested(33, ["[", "]"]), "nested deeper than 32 at character 32", 32);
-  refused("[".repeat(1_000_000), "nested deeper than 32 at character 32", 32);
-  refused('{"a":'.repeat(1_000_000), "nested deeper than 32 at character 160", 160);
-  refused('[{"a":'.repeat(17), "nested deeper than 32 at character 96", 96);
+  assertEquals(JSON.stringify(read(nested(32, ["[", "]"]))), nested(32, ["[", "]"]));
+  refused(nested(33, ["[", "]"]), "nested deeper than 32 at character 32", 32, true);
+  refused("[".repeat(1_000_000), "nested deeper than 32 at character 32", 32, true);
+  refused('{"a":'.repeat(1_000_000), "nested deeper than 32 at character 160", 160, true);
+  refused('[{"a":'.repeat(17), "nested deeper than 32 at character 96", 96, true);
 });
 
-Deno.test("parseJson takes millions of spaces and long strings", () => {
+Deno.test("JsonReader takes millions of spaces and long strings", () => {
   const spaces = " ".repeat(10_000_000);
-  assertEquals(parseJson(spaces + "1" + spaces), 1);
+  assertEquals(read(spaces + "1" + spaces), 1);
   const long = "x".repeat(10_000_000);
-  assertEquals(parseJson(`"${long}"`), long);
-  assertEquals((parseJson(`["\\n${long}"]`) as string[])[0].length, 10_000_001);
+  assertEquals(read(`"${long}"`), long);
+  assertEquals((read(`["\\n${long}"]`) as string[])[0].length, 10_000_001);
   refused(spaces, "expected a value, found the end at character 10000000", 10_000_000);
   refused(`"${long}`, "unterminated string at character 0", 0);
+});
+
+Deno.test("JsonReader describes what it finds, and looks into no array and no object", () => {
+  const described: [string, string, string][] = [
+    ["{broken", "object", "an object"],
+    ["[broken", "array", "an array"],
+    ['"a\\n"', "string", '"a\\n"'],
+    [`"${"x".repeat(1_000_000)}"`, "string", `"${"x".repeat(200)}…"`],
+    ["-0", "number", "-0"],
+    ["1e999", "number", "1e999"],
+    ["9".repeat(399), "number", "9".repeat(40)],
+    ["12", "number", "12"],
+    ["null", "literal", "null"],
+    ["false", "literal", "false"],
+  ];
+  for (const [text, kind, words] of described) {
+    const json = new JsonReader(text);
+    assertEquals([json.peek(), json.describe()], [kind, words]);
+  }
+});
+
+Deno.test("JsonReader refuses what is not asked for", () => {
+  const cases: [string, (json: JsonReader) => void, string][] = [
+    ["[]", (json) => json.object(() => {}), 'expected an object, found "[]"'],
+    ["{}", (json) => json.array(() => {}), 'expected an array, found "{}"'],
+    ["1", (json) => json.string(), 'expected a string, found "1"'],
+    ['"1"', (json) => json.number(), 'expected a value, found "\\"1\\""'],
+    ['"1"', (json) => json.literal(), 'expected a value, found "\\"1\\""'],
+  ];
+  for (const [text, ask, message] of cases) {
+    const error = assertThrows(() => ask(new JsonReader(text)), JsonError);
+    assertEquals(error.message, `not valid JSON: ${message} at character 0`);
+  }
+});
+
+Deno.test("JsonReader refuses an object of more than a million keys, and takes a million", () => {
+  const object = (keys: number) => `{${Array.from({ length: keys }, (_, n) => `"${n}":0`).join(",")}}`;
+  skip(object(1_000_000));
+  const text = object(1_000_001);
+  refused(text, `an object of more than 1000000 keys at character ${text.length - 12}`, text.length - 12, true);
+});
+
+Deno.test("JsonReader keeps nothing of what is skipped: three million objects need no more memory than the text", () => {
+  const text = `[${"{},".repeat(3_000_000)}{}]`;
+  const before = Deno.memoryUsage().heapTotal;
+  skip(text);
+  assert(Deno.memoryUsage().heapTotal - before < 48 << 20, "the heap has grown");
+});
+
+Deno.test("parseJson gives what JSON.parse gives, and says in one line what is not JSON", () => {
+  for (
+    const text of [
+      '{"a":[1,2,{"b":"]}[,{\\""}],"a":null}',
+      " 1 ",
+      '"\\\\"',
+      "[1e999,-0,9007199254740993]",
+      '["\\\\ud800","\\uD83D\\udc07","\\ud7ff\\ue000"]',
+    ]
+  ) {
+    assertEquals(parseJson("m", text), JSON.parse(text));
+  }
+  const cases: [string, string][] = [
+    ["", "expected a value, found the end in line 1, column 1"],
+    ['{"a":\u001b}', 'expected a value, found "\\u001b}" in line 1, column 6'],
+    ["[1,\r\n", "expected a value, found the end in line 2, column 1"],
+    ['{"a":1}\n\u202ex', 'expected the end, found "\u202ex" in line 2, column 1'],
+    ['["a\nb"]', "control character in a string in line 1, column 4"],
+    ['["\\ud800"]', "lone surrogate in a string in line 1, column 3"],
+    ['["\\udc07\\ud83d"]', "lone surrogate in a string in line 1, column 3"],
+    ['{"a\\uDBFFx":1}', "lone surrogate in a string in line 1, column 4"],
+    ['"', "unterminated string in line 1, column 1"],
+    ['{"\u{1f407}": \u{1f407}}', 'expected a value, found "\u{1f407}}" in line 1, column 7'],
+    ["]]]]", 'expected a value, found "]]]]" in line 1, column 1'],
+  ];
+  for (const [text, message] of cases) {
+    const error = assertThrows(() => parseJson("m", text), CheckpointError);
+    assertEquals(error.message, `m: not valid JSON: ${message}`);
+  }
+});
+
+Deno.test("parseJson refuses a nesting of more than 32 and more than ten million values before it builds them", () => {
+  const nested = (depth: number) => "[".repeat(depth) + "]".repeat(depth);
+  assertEquals(JSON.stringify(parseJson("m", nested(32))), nested(32));
+  for (const depth of [33, 1_000_000]) {
+    const error = assertThrows(() => parseJson("m", nested(depth)), CheckpointError);
+    assertEquals(error.message, "m: nested deeper than 32 in line 1, column 33");
+  }
+  // Brackets and commas in strings are no values.
+  const text = "[{,".repeat(100_000) + '\\"' + "[{,".repeat(4_000_000);
+  assertEquals(parseJson("m", JSON.stringify([text])), [text]);
+  const error = assertThrows(() => parseJson("m", `[${"{},".repeat(5_000_000)}{}]`), CheckpointError);
+  assertEquals(error.message, "m: more than 10000000 values in line 1, column 14999999");
 });

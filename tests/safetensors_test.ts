@@ -137,8 +137,8 @@ Deno.test("parseHeader knows the size of every dtype", () => {
   }
 });
 
-Deno.test("parseHeader takes tensors of any number of dimensions, and further fields of a tensor", () => {
-  assertEquals(parse(`{${entry("t", "U8", new Array(40).fill(1), [0, 1])}}`, 1).tensors[0].shape.length, 40);
+Deno.test("parseHeader takes tensors of up to 64 dimensions, and further fields of a tensor", () => {
+  assertEquals(parse(`{${entry("t", "U8", new Array(64).fill(1), [0, 1])}}`, 1).tensors[0].shape.length, 64);
   const extra = '{"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"note":{"x":[null,1.5]}}}';
   assertEquals(parse(extra, 1).tensors.length, 1);
 });
@@ -249,6 +249,23 @@ const RULES: Record<string, [header: string | Uint8Array, dataBytes: number, mes
       1,
       naturals("shape", "9007199254740993"),
     ],
+    ['{"t":{"dtype":"U8","shape":[1E2],"data_offsets":[0,100]}}', 100, naturals("shape", "1E2")],
+    ['{"t":{"dtype":"U8","shape":[1e999],"data_offsets":[0,1]}}', 1, naturals("shape", "1e999")],
+    ['{"t":{"dtype":"U8","shape":[-1e999],"data_offsets":[0,1]}}', 1, naturals("shape", "-1e999")],
+    ['{"t":{"dtype":"U8","shape":[0.0],"data_offsets":[0,0]}}', 0, naturals("shape", "0.0")],
+    ['{"t":{"dtype":"U8","shape":[1e-999],"data_offsets":[0,0]}}', 0, naturals("shape", "1e-999")],
+    [
+      '{"t":{"dtype":"U8","shape":[9007199254740992],"data_offsets":[0,1]}}',
+      1,
+      naturals("shape", "9007199254740992"),
+    ],
+    [`{"t":{"dtype":"U8","shape":[${"9".repeat(399)}],"data_offsets":[0,1]}}`, 1, naturals("shape", "9".repeat(40))],
+    [
+      `{"t":{"dtype":"U8","shape":[${"9".repeat(1_000_000)}],"data_offsets":[0,1]}}`,
+      1,
+      "m: header: number of too many digits at character 28",
+    ],
+    [`{${entry("t", "U8", ["x".repeat(1_000_000)], [0, 1])}}`, 1, naturals("shape", `"${"x".repeat(200)}…"`)],
     [`{${entry("t", "U8", [1], [-1, 0])}}`, 1, naturals("data_offsets", "-1")],
     [`{${entry("t", "U8", [1], [0, true])}}`, 1, naturals("data_offsets", "true")],
     [
@@ -256,6 +273,39 @@ const RULES: Record<string, [header: string | Uint8Array, dataBytes: number, mes
       1,
       naturals("data_offsets", "18446744073709551617"),
     ],
+  ],
+  "more numbers than a tensor can have": [
+    [
+      `{${entry("t", "U8", new Array(65).fill(1), [0, 1])}}`,
+      1,
+      'm: tensor "t": shape: more than 64 numbers, the limit',
+    ],
+    [
+      `{${entry("t", "U8", [1], new Array(1_000_000).fill(0))}}`,
+      1,
+      'm: tensor "t": data_offsets: more than 64 numbers, the limit',
+    ],
+  ],
+  "what nobody asks for in a shape, before it is read to its end": [
+    [`{"t":{"dtype":"U8","shape":[${"{},".repeat(1_000_000)}`, 0, naturals("shape", "an object")],
+    [`{"t":{"dtype":"U8","shape":[[],${"[],".repeat(1_000_000)}`, 0, naturals("shape", "an array")],
+    [
+      `{"t":{"dtype":"U8","shape":{${'"a":1,'.repeat(1_000_000)}`,
+      0,
+      'm: tensor "t": shape: expected an array of numbers, found an object',
+    ],
+    [`{"__metadata__":{"a":[${"{},".repeat(1_000_000)}`, 0, 'm: __metadata__ "a": expected a string, found an array'],
+  ],
+  "a nesting that no header has": [
+    [
+      `{"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":${"[".repeat(1_000_000)}`,
+      1,
+      "m: header: nested deeper than 32 at character 86",
+    ],
+  ],
+  "names with lone surrogates": [
+    ['{"\\ud800":{}}', 0, "m: header: not valid JSON: lone surrogate in a string at character 1"],
+    ['{"__metadata__":{"\\udc00x":""}}', 0, "m: header: not valid JSON: lone surrogate in a string at character 17"],
   ],
   "offsets that run backwards": [
     [`{${entry("t", "U8", [1], [1, 0])}}`, 1, 'm: tensor "t": data_offsets: [1,0] runs backwards'],
@@ -351,6 +401,12 @@ const RULES: Record<string, [header: string | Uint8Array, dataBytes: number, mes
     [`{${entry("t", "", [1], [0, 4])}}`, 4, 'm: tensor "t": dtype: unknown dtype ""'],
     [`{${entry("t", "Q5B32", [1, 32], [0, 22])}}`, 22, 'm: tensor "t": dtype: unknown dtype "Q5B32"'],
     [`{${entry("t", "__proto__", [1], [0, 4])}}`, 4, 'm: tensor "t": dtype: unknown dtype "__proto__"'],
+    [`{${entry("t", "\u001b[2J", [1, 32], [0, 4])}}`, 4, 'm: tensor "t": dtype: unknown dtype "\\u001b[2J"'],
+    [
+      `{"__metadata__":${JSON.stringify(DECLARED[4])},${entry("t", "F".repeat(1_000_000), [1, 32], [0, 4])}}`,
+      4,
+      `m: tensor "t": dtype: unknown dtype "${"F".repeat(200)}…"`,
+    ],
   ],
   "a block dtype in a file that declares no width": [
     [
@@ -413,7 +469,7 @@ const RULES: Record<string, [header: string | Uint8Array, dataBytes: number, mes
       'm: tensor "a": dtype: Q4B32 in a file of format "rabbit-q8b32"; one file has one width, no mix',
     ],
   ],
-  "a matrix of another dtype in a file that declares a width": ["BF16", "F64", "I32", "F8_E4M3", "X9"].map((dtype) => [
+  "a matrix of another dtype in a file that declares a width": ["BF16", "F64", "I32", "F8_E4M3"].map((dtype) => [
     `{"__metadata__":${JSON.stringify(DECLARED[4])},${entry("a", dtype, [1, 32], [0, 64])}}`,
     64,
     `m: tensor "a": dtype: a two-dimensional ${dtype} tensor in a file of format "rabbit-q4b32"; it must be Q4B32`,
@@ -470,6 +526,17 @@ Deno.test("parseHeader names a tensor of any name in one line", () => {
   const error = assertThrows(() => parse(`{${entry(name, "X", [1], [0, 4])}}`, 4), CheckpointError);
   assertStringIncludes(error.message, 'm: tensor "\\u001b[2J\\u009b\\u2028\u{1f407}nnn');
   assertEquals(error.message.length < 300, true);
+  const long = assertThrows(
+    () => parse(`{${entry("\0" + "n".repeat(1_000_000), "X", [1], [0, 4])}}`, 4),
+    CheckpointError,
+  );
+  assertEquals(long.message, `m: tensor "\\u0000${"n".repeat(199)}…": dtype: unknown dtype "X"`);
+});
+
+Deno.test("parseHeader takes names of a megabyte, and names that only differ after a NUL", () => {
+  const names = ["n".repeat(1_000_000), "a\0b", "a\0c", "a", "\0"];
+  const text = `{${names.map((name) => entry(name, "U8", [0], [0, 0])).join(",")}}`;
+  assertEquals(parse(text).tensors.map(({ name }) => name), names);
 });
 
 // serializeHeader

@@ -1,8 +1,9 @@
 import { join } from "@std/path/join";
 import { readVocabulary } from "../decoder/vocabulary.ts";
 import { exportGguf, planExport } from "../export.ts";
+import { readJsonObject } from "../format/checkpoint.ts";
 import { type Command, FORCE } from "./flags.ts";
-import { openModel, readConfigText } from "./model.ts";
+import { MAX_CONFIG_BYTES, openModel } from "./model.ts";
 import { warn, withBar } from "./output.ts";
 
 /** `rabbit export` */
@@ -26,7 +27,7 @@ export const exportCommand: Command = {
     const { checkpoint, config } = openModel(args.text("in"));
     const configPath = join(checkpoint.directory, "config.json");
     const pre = args.values.get("pre");
-    const json = JSON.parse(readConfigText(configPath));
+    const json = readJsonObject(configPath, MAX_CONFIG_BYTES);
     const vocabulary = readVocabulary(checkpoint.directory, config.vocabulary, json, pre);
     const plan = planExport(checkpoint, config, configPath, vocabulary);
     const force = args.switches.has("force");

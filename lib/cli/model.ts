@@ -28,7 +28,7 @@ export const PROMPT_FLAGS: readonly Flag[] = [
 ];
 
 /** A configuration larger than this is another file. */
-const MAX_CONFIG_BYTES = 10_000_000;
+export const MAX_CONFIG_BYTES = 1_000_000;
 
 /** A checkpoint and the configuration to run it with. */
 export interface Model {
@@ -45,12 +45,7 @@ export function openModel(path: string, configPath?: string): Model {
 
 /** Reads a config.json. */
 export function readConfig(path: string): Config {
-  return parseConfig(path, readConfigText(path));
-}
-
-/** The text of a config.json. */
-export function readConfigText(path: string): string {
-  return readText(path, MAX_CONFIG_BYTES);
+  return parseConfig(path, readText(path, MAX_CONFIG_BYTES));
 }
 
 /** Loads the weights; `logitRows` as for {@link Llama}. */

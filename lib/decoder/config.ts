@@ -5,6 +5,7 @@
  */
 
 import { CheckpointError, quote } from "../errors.ts";
+import { parseJson } from "../format/json.ts";
 
 /** What differs between the families that the decoder knows. */
 export interface Family {
@@ -67,12 +68,7 @@ export interface Config extends Family {
  * @throws {CheckpointError} naming the field
  */
 export function parseConfig(path: string, text: string): Config {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch (error) {
-    throw new CheckpointError({ path }, `not valid JSON: ${(error as Error).message}`);
-  }
+  const json = parseJson(path, text);
   if (typeof json !== "object" || json === null || Array.isArray(json)) {
     throw new CheckpointError({ path }, "expected a JSON object");
   }

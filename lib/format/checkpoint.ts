@@ -8,10 +8,10 @@
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
-import { CheckpointError, quote, SystemError, systemError } from "../errors.ts";
+import { CheckpointError, type Place, quote, SystemError, systemError } from "../errors.ts";
 import type { BlockFormat } from "./blocks.ts";
 import { refuseContent, refuseDirectory, refuseFile, refuseTensors } from "./given.ts";
-import { JsonError, parseJson } from "./json.ts";
+import { JsonError, JsonReader, parseJson } from "./json.ts";
 import { headerLength, LENGTH_BYTES, parseHeader } from "./safetensors.ts";
 
 /** The name of the weights in a checkpoint directory. */
@@ -40,8 +40,13 @@ export const COMPANIONS: readonly string[] = [
 /** Stands in a directory while the files of a new checkpoint take the places of another's (see NewFiles). */
 export const INCOMPLETE_FILE = ".rabbit-incomplete";
 
-/** Larger than any index of a real model (a thousand bytes a tensor, a million tensors). */
-const MAX_INDEX_BYTES = 1_000_000_000;
+/** As for a header: ten times the largest index of a real model (100,000 tensors). */
+const MAX_INDEX_BYTES = 100_000_000;
+
+/** What file systems take. */
+const MAX_FILE_NAME = 255;
+
+const SHARD_NAME = "expected the name of a file in this directory";
 
 /** One tensor of a checkpoint, and where its bytes are. */
 export interface Tensor {
@@ -225,7 +230,7 @@ function collect(path: string, directory: string, paths: string[]): Checkpoint {
 
 function openShards(path: string, index: string): Checkpoint {
   const map = readIndex(index);
-  const names = [...new Set(map.values())].sort();
+  const names = [...new Set(map.values())].sort(byCodePoints);
   const paths = names.map((name) => {
     const shard = memberOf(path, name);
     if (shard !== undefined) return shard;
@@ -258,28 +263,52 @@ function openShards(path: string, index: string): Checkpoint {
   return checkpoint;
 }
 
+/** The order of the bytes of UTF-8, which is that of code points; JavaScript's own is that of UTF-16 units. */
+function byCodePoints(a: string, b: string): number {
+  for (let n = 0; n < a.length && n < b.length; n++) {
+    if (a[n] !== b[n]) return rank(a.charCodeAt(n)) - rank(b.charCodeAt(n));
+  }
+  return a.length - b.length;
+
+  // Surrogates stand for what comes after all other units.
+  function rank(unit: number): number {
+    return unit >= 0xd800 && unit < 0xe000 ? unit + 0x2800 : unit;
+  }
+}
+
+/** The shard of each tensor. */
 function readIndex(path: string): Map<string, string> {
   const place = { path, field: "weight_map" };
-  let root;
+  const json = new JsonReader(readText(path, MAX_INDEX_BYTES));
+  const fail = (found: string) => {
+    throw new CheckpointError(place, `expected an object of tensor names and shard names, found ${found}`);
+  };
+  let map: Map<string, string> | undefined;
   try {
-    root = parseJson(readText(path, MAX_INDEX_BYTES));
+    if (json.peek() !== "object") fail(json.describe());
+    json.object((key) => {
+      if (key !== place.field) return json.skip();
+      if (json.peek() !== "object") fail(json.describe());
+      const shards = new Map<string, string>();
+      json.object((tensor) => shards.set(tensor, shardName({ ...place, tensor }, json)));
+      map = shards;
+    });
+    json.end();
   } catch (error) {
-    if (error instanceof JsonError) throw new CheckpointError({ path }, `not valid JSON: ${error.message}`);
+    if (error instanceof JsonError) throw new CheckpointError({ path }, error.message);
     throw error;
   }
-  const map = root instanceof Map ? root.get("weight_map") : undefined;
-  if (!(map instanceof Map)) throw new CheckpointError(place, "expected an object of tensor names and shard names");
-  for (const [tensor, shard] of map) {
-    if (typeof shard !== "string" || shard === "" || shard === "." || shard === ".." || /[/\\\0]/.test(shard)) {
-      const found = typeof shard === "string" ? quote(shard) : "something else";
-      throw new CheckpointError(
-        { path, tensor, field: "weight_map" },
-        `expected the name of a file in this directory, found ${found}`,
-      );
-    }
-  }
+  if (map === undefined) return fail("nothing");
   if (map.size === 0) throw new CheckpointError(place, "names no tensor");
-  return map as Map<string, string>;
+  return map;
+}
+
+function shardName(place: Place, json: JsonReader): string {
+  if (json.peek() !== "string") throw new CheckpointError(place, `${SHARD_NAME}, found ${json.describe()}`);
+  const shard = json.string();
+  const outside = shard === "" || shard === "." || shard === ".." || /[/\\\0]/.test(shard);
+  if (outside || shard.length > MAX_FILE_NAME) throw new CheckpointError(place, `${SHARD_NAME}, found ${quote(shard)}`);
+  return shard;
 }
 
 function readHeader(path: string) {
@@ -420,19 +449,14 @@ export function readText(path: string, limit: number): string {
 }
 
 /**
- * The value of a JSON file of at most `limit` bytes. Headers and the index, where a key that stands twice matters, have a
- * parser of their own (json.ts).
+ * The value of a JSON file of at most `limit` bytes.
  *
- * @throws {CheckpointError} not JSON, not UTF-8 or too long
+ * @throws {CheckpointError} not JSON, not UTF-8, too long, or with more values or a deeper nesting than a checkpoint's files
+ * have ({@link parseJson})
  * @throws {SystemError}
  */
 export function readJson(path: string, limit: number): unknown {
-  const text = readText(path, limit);
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new CheckpointError({ path }, `not valid JSON: ${(error as SyntaxError).message}`);
-  }
+  return parseJson(path, readText(path, limit));
 }
 
 /** The same for a file that must hold an object. @throws {CheckpointError} @throws {SystemError} */

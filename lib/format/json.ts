@@ -1,142 +1,314 @@
 /**
- * A strict JSON reader for headers from strangers. `JSON.parse` keeps the last of two equal keys and rounds
- * 9007199254740993; a file format can afford neither.
+ * JSON from strangers. {@link JsonReader} is a strict reader for headers and indexes: it builds nothing that its user does
+ * not ask for, and it refuses duplicate keys, where `JSON.parse` keeps the last, and keeps numbers whole, where `JSON.parse`
+ * rounds 9007199254740993. {@link parseJson} is `JSON.parse` within limits, for the files that a library reads on.
  *
  * @module
  */
 
-import { quote } from "../errors.ts";
+import { CheckpointError, quote } from "../errors.ts";
 
 /** A number that is not an integer of 0 to 2^53-1 written in plain digits: kept as its text, for the message. */
 export class OddNumber {
   constructor(readonly text: string) {}
 }
 
-/** What {@link parseJson} returns. Objects are Maps: their order is the text's, and any key is a plain key. */
-export type Json = null | boolean | number | string | OddNumber | Json[] | Map<string, Json>;
-
-/** Why a text was refused; `at` is the offset in UTF-16 units. */
+/** Why a text was refused, and where: `at` is the offset in UTF-16 units. */
 export class JsonError extends Error {
   override name = "JsonError";
 
-  constructor(problem: string, readonly at: number) {
+  constructor(readonly problem: string, readonly at: number) {
     super(`${problem} at character ${at}`);
   }
 }
 
-/** Deeper than any header of the format needs; bounds the recursion. */
+/** What begins at a place of a text; `literal` is true, false or null. */
+export type JsonKind = "object" | "array" | "string" | "number" | "literal";
+
+/** Deeper than any file of a checkpoint needs; bounds the recursion. */
 const MAX_DEPTH = 32;
 
-/** Longer numbers are refused unread: no shape or offset needs more than 16 digits. */
+/** Longer numbers are refused: no shape or offset needs more than 16 digits. */
 const MAX_NUMBER = 400;
 
-const NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/;
-const INTEGER = /^(?:0|[1-9]\d*)$/;
+/** Keys of one object, all of which are held to find duplicates: more than a checkpoint has tensors. */
+const MAX_KEYS = 1_000_000;
 
-/**
- * Reads one JSON value, all of `text` but white space.
- *
- * @throws {JsonError} RFC 8259 is broken, a key stands twice in an object, a string is not well-formed Unicode,
- * or the nesting is deeper than 32
- */
-export function parseJson(text: string): Json {
-  let at = 0;
+/** Values in a text for {@link parseJson}: five times those of the largest tokenizer known (Gemma's, 2 million). */
+const MAX_VALUES = 10_000_000;
 
-  // Plain loops, not regular expressions: a header may be 100 MB of spaces or one string.
-  function space(): void {
-    for (let c = text.charCodeAt(at); c === 32 || c === 10 || c === 13 || c === 9;) c = text.charCodeAt(++at);
+/** A character beyond U+FFFF as two escapes. */
+const PAIR = /\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}/y;
+
+const LITERALS: readonly (readonly [string, null | boolean])[] = [["true", true], ["false", false], ["null", null]];
+
+function isDigit(unit: number): boolean {
+  return unit >= 48 && unit <= 57;
+}
+
+/** Reads one JSON value, from its beginning to its end; the caller asks for what it expects. */
+export class JsonReader {
+  readonly #text: string;
+  #at = 0;
+  #depth = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+    this.#space();
   }
 
-  function fail(wanted: string): never {
-    const found = at < text.length ? quote(text.slice(at, at + 12)) : "the end";
-    throw new JsonError(`expected ${wanted}, found ${found}`, at);
+  /** What begins here. A text that is no value at all is refused by the method that reads it. */
+  peek(): JsonKind {
+    const unit = this.#unit();
+    if (unit === 123) return "object";
+    if (unit === 91) return "array";
+    if (unit === 34) return "string";
+    return isDigit(unit) || unit === 45 ? "number" : "literal";
   }
 
-  function string(what: string): string {
-    if (text[at] !== '"') fail(what);
-    const start = at++;
-    let escaped = false;
-    for (let c = text.charCodeAt(at); c !== 34; c = text.charCodeAt(at)) {
-      if (at >= text.length) throw new JsonError("unterminated string", start);
-      if (c < 32) throw new JsonError("control character in a string", at);
-      escaped ||= c === 92;
-      at += c === 92 ? 2 : 1;
+  /** Reads what begins here as far as a message needs it: an array and an object are not looked into. */
+  describe(): string {
+    switch (this.peek()) {
+      case "object":
+        return "an object";
+      case "array":
+        return "an array";
+      case "string":
+        return quote(this.string());
+      case "number": {
+        const number = this.number();
+        return number instanceof OddNumber ? number.text.slice(0, 40) : String(number);
+      }
+      case "literal":
+        return String(this.literal());
     }
-    const token = text.slice(start, ++at);
-    const value = escaped ? unescape(token, start) : token.slice(1, -1);
-    if (!value.isWellFormed()) throw new JsonError("lone surrogate in a string", start);
+  }
+
+  /**
+   * Reads an object.
+   *
+   * @param member called with each key, to read the value
+   * @throws {JsonError} it is none, it has a duplicate key or more than a million
+   */
+  object(member: (key: string) => void): void {
+    const keys = new Set<string>();
+    this.#list("{", "}", () => {
+      const start = this.#at;
+      const key = this.string("a key");
+      if (keys.has(key)) throw invalid(`duplicate key ${quote(key)}`, start);
+      if (keys.size === MAX_KEYS) throw new JsonError(`an object of more than ${MAX_KEYS} keys`, start);
+      keys.add(key);
+      this.#space();
+      if (this.#unit() !== 58) this.#fail('":"');
+      this.#at++;
+      this.#space();
+      member(key);
+    });
+  }
+
+  /** Reads an array. @param item called for each element, to read it @throws {JsonError} */
+  array(item: () => void): void {
+    this.#list("[", "]", item);
+  }
+
+  /** Reads a string. @throws {JsonError} it is none, or not well-formed Unicode */
+  string(what = "a string"): string {
+    const text = this.#text;
+    if (this.#unit() !== 34) this.#fail(what);
+    const start = this.#at;
+    let at = start + 1;
+    let escaped = false;
+    for (let unit = text.charCodeAt(at); unit !== 34; unit = text.charCodeAt(at)) {
+      if (at >= text.length) throw invalid("unterminated string", start);
+      if (unit < 32) throw invalid("control character in a string", at);
+      escaped ||= unit === 92;
+      at += unit === 92 ? 2 : 1;
+    }
+    this.#at = at + 1;
+    const value = escaped ? unescape(text.slice(start, at + 1), start) : text.slice(start + 1, at);
+    if (!value.isWellFormed()) throw invalid("lone surrogate in a string", start);
     return value;
   }
 
-  function unescape(token: string, start: number): string {
-    try {
-      return JSON.parse(token);
-    } catch {
-      throw new JsonError("bad escape in a string", start);
+  /** Reads a number. @throws {JsonError} it is none, or of 400 characters or more */
+  number(): number | OddNumber {
+    const text = this.#text;
+    const start = this.#at;
+    const digits = (at: number) => {
+      while (isDigit(text.charCodeAt(at))) at++;
+      return at;
+    };
+    const first = text.charCodeAt(start) === 45 ? start + 1 : start;
+    const whole = text.charCodeAt(first) === 48 ? first + 1 : digits(first);
+    if (whole === first) this.#fail("a value");
+    let end = whole;
+    if (text.charCodeAt(end) === 46 && isDigit(text.charCodeAt(end + 1))) end = digits(end + 1);
+    if ((text.charCodeAt(end) | 32) === 101) {
+      const sign = text.charCodeAt(end + 1) === 43 || text.charCodeAt(end + 1) === 45 ? 1 : 0;
+      if (isDigit(text.charCodeAt(end + 1 + sign))) end = digits(end + 1 + sign);
+    }
+    if (end - start >= MAX_NUMBER) throw new JsonError("number of too many digits", start);
+    this.#at = end;
+    const token = text.slice(start, end);
+    const value = Number(token);
+    return first === start && end === whole && Number.isSafeInteger(value) ? value : new OddNumber(token);
+  }
+
+  /** Reads true, false or null. @throws {JsonError} it is none of them */
+  literal(): null | boolean {
+    const found = LITERALS.find(([word]) => this.#text.startsWith(word, this.#at));
+    if (found === undefined) this.#fail("a value");
+    this.#at += found[0].length;
+    return found[1];
+  }
+
+  /** Reads a value of any kind and keeps nothing of it. @throws {JsonError} */
+  skip(): void {
+    const skip = () => this.skip();
+    switch (this.peek()) {
+      case "object":
+        return this.object(skip);
+      case "array":
+        return this.array(skip);
+      case "string":
+        return void this.string();
+      case "number":
+        return void this.number();
+      case "literal":
+        return void this.literal();
     }
   }
 
-  function number(): number | OddNumber {
-    const token = NUMBER.exec(text.slice(at, at + MAX_NUMBER))?.[0] ?? fail("a value");
-    if (token.length === MAX_NUMBER) throw new JsonError("number of too many digits", at);
-    at += token.length;
-    const value = Number(token);
-    return INTEGER.test(token) && Number.isSafeInteger(value) ? value : new OddNumber(token);
+  /** Makes sure that nothing but white space follows. @throws {JsonError} */
+  end(): void {
+    this.#space();
+    if (this.#at < this.#text.length) this.#fail("the end");
   }
 
   /** What stands between the brackets: `item` for each element, separated by commas. */
-  function list(close: string, depth: number, item: () => void): void {
-    if (depth >= MAX_DEPTH) throw new JsonError(`nested deeper than ${MAX_DEPTH}`, at);
-    at++;
-    space();
-    if (text[at] === close) return void at++;
-    while (true) {
-      space();
-      item();
-      space();
-      if (text[at] === close) return void at++;
-      if (text[at] !== ",") fail(`"," or "${close}"`);
-      at++;
+  #list(open: string, close: string, item: () => void): void {
+    const text = this.#text;
+    if (text[this.#at] !== open) this.#fail(open === "{" ? "an object" : "an array");
+    if (this.#depth === MAX_DEPTH) throw new JsonError(`nested deeper than ${MAX_DEPTH}`, this.#at);
+    this.#depth++;
+    this.#at++;
+    this.#space();
+    if (text[this.#at] !== close) {
+      while (true) {
+        item();
+        this.#space();
+        if (text[this.#at] === close) break;
+        if (this.#unit() !== 44) this.#fail(`"," or "${close}"`);
+        this.#at++;
+        this.#space();
+      }
+    }
+    this.#at++;
+    this.#depth--;
+  }
+
+  #unit(): number {
+    return this.#text.charCodeAt(this.#at);
+  }
+
+  // A plain loop, not a regular expression: a header may be 100 MB of spaces.
+  #space(): void {
+    let unit = this.#unit();
+    while (unit === 32 || unit === 10 || unit === 13 || unit === 9) {
+      this.#at++;
+      unit = this.#unit();
     }
   }
 
-  function value(depth: number): Json {
-    switch (text[at]) {
-      case "{": {
-        const object = new Map<string, Json>();
-        list("}", depth, () => {
-          const start = at;
-          const key = string("a key");
-          if (object.has(key)) throw new JsonError(`duplicate key ${quote(key)}`, start);
-          space();
-          if (text[at] !== ":") fail('":"');
-          at++;
-          space();
-          object.set(key, value(depth + 1));
-        });
-        return object;
-      }
-      case "[": {
-        const array: Json[] = [];
-        list("]", depth, () => array.push(value(depth + 1)));
-        return array;
-      }
-      case '"':
-        return string("a string");
-      default:
-        for (const [word, meaning] of [["true", true], ["false", false], ["null", null]] as const) {
-          if (text.startsWith(word, at)) {
-            at += word.length;
-            return meaning;
-          }
-        }
-        return number();
-    }
+  #fail(wanted: string): never {
+    const at = this.#at;
+    const found = at < this.#text.length ? quote(this.#text.slice(at, at + 12)) : "the end";
+    throw invalid(`expected ${wanted}, found ${found}`, at);
   }
+}
 
-  space();
-  const result = value(0);
-  space();
-  if (at < text.length) fail("the end");
-  return result;
+function invalid(problem: string, at: number): JsonError {
+  return new JsonError(`not valid JSON: ${problem}`, at);
+}
+
+/** The value of a string token with escapes. */
+function unescape(token: string, start: number): string {
+  try {
+    return JSON.parse(token);
+  } catch {
+    throw invalid("bad escape in a string", start);
+  }
+}
+
+/**
+ * `JSON.parse` of a file whose values and nesting are counted first: what it builds takes at most a few times the memory of
+ * the text, and whoever walks through it needs no deep stack. Its strings are well-formed Unicode.
+ *
+ * @param text decoded from UTF-8
+ * @param path for the message, which says line and column
+ * @throws {CheckpointError} it is not JSON, it has a lone surrogate, it is nested deeper than 32, or it has more than ten
+ * million values
+ */
+export function parseJson(path: string, text: string): unknown {
+  try {
+    scan(text);
+    return JSON.parse(text);
+  } catch (error) {
+    const { problem, at } = error instanceof JsonError ? error : problemOf(text);
+    throw new CheckpointError({ path }, `${problem} ${lineOf(text, at)}`);
+  }
+}
+
+/** What the reader finds in a text that is not JSON: the engine's own message quotes the text and may not say where. */
+function problemOf(text: string): JsonError {
+  try {
+    const reader = new JsonReader(text);
+    reader.skip();
+    reader.end();
+  } catch (error) {
+    if (error instanceof JsonError) return error;
+    throw error;
+  }
+  throw new Error("JSON.parse refuses what the reader takes");
+}
+
+/** @throws {JsonError} the text would have too many values, too deep ones, or an escaped lone surrogate, if it were JSON */
+function scan(text: string): void {
+  let depth = 0;
+  let values = 1;
+  let quoted = false;
+  for (let at = 0; at < text.length; at++) {
+    const unit = text.charCodeAt(at);
+    if (unit === 34) quoted = !quoted;
+    else if (quoted) {
+      if (unit === 92) at += escapeLength(text, at) - 1;
+    } else if (unit === 44 || unit === 91 || unit === 123) {
+      if (unit !== 44 && ++depth > MAX_DEPTH) throw new JsonError(`nested deeper than ${MAX_DEPTH}`, at);
+      if (++values > MAX_VALUES) throw new JsonError(`more than ${MAX_VALUES} values`, at);
+    } else if (unit === 93 || unit === 125) depth--;
+  }
+}
+
+/** How many characters of an escape are to be skipped: two, or both halves of a pair of surrogates. */
+function escapeLength(text: string, at: number): number {
+  const surrogate = text.charCodeAt(at + 1) === 117 && (text.charCodeAt(at + 2) | 32) === 100 &&
+    text.charCodeAt(at + 3) >= 56;
+  if (!surrogate) return 2;
+  PAIR.lastIndex = at;
+  if (!PAIR.test(text)) throw invalid("lone surrogate in a string", at);
+  return 12;
+}
+
+/** The place of a character as editors have it; a column is a code point. */
+function lineOf(text: string, at: number): string {
+  let line = 1;
+  let column = 1;
+  for (let n = 0; n < at; n++) {
+    const unit = text.charCodeAt(n);
+    if (unit === 10) {
+      line++;
+      column = 1;
+    } else if (unit < 0xdc00 || unit > 0xdfff) column++;
+  }
+  return `in line ${line}, column ${column}`;
 }

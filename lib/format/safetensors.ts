@@ -10,13 +10,16 @@
 
 import { CheckpointError, quote } from "../errors.ts";
 import { type BlockFormat, declarationOf, FORMATS, matrixBytes, WIDTHS } from "./blocks.ts";
-import { type Json, JsonError, OddNumber, parseJson } from "./json.ts";
+import { JsonError, JsonReader, OddNumber } from "./json.ts";
 
 /** Bytes before the header. */
 export const LENGTH_BYTES = 8;
 
 /** The reference reader's limit: a longer header is an attack or another kind of file. */
 export const MAX_HEADER_BYTES = 100_000_000;
+
+/** As many as PyTorch and NumPy have. */
+const MAX_DIMENSIONS = 64;
 
 /** Data start at a multiple of this, as the reference writer has it. */
 const ALIGNMENT = 8;
@@ -111,11 +114,18 @@ export function headerLength(path: string, start: Uint8Array, fileBytes: number)
  * @throws {CheckpointError} naming the tensor and the field
  */
 export function parseHeader(path: string, bytes: Uint8Array, fileBytes: number): Header {
-  const root = parseRoot(path, bytes);
-  const metadata = parseMetadata(path, root.get("__metadata__"));
   const tensors: TensorEntry[] = [];
-  for (const [name, json] of root) {
-    if (name !== "__metadata__") tensors.push(parseEntry(path, name, json));
+  let metadata: Map<string, string> | undefined;
+  const json = readerOf(path, bytes);
+  try {
+    json.object((name) => {
+      if (name === "__metadata__") metadata = parseMetadata(path, json);
+      else tensors.push(parseEntry(path, name, json));
+    });
+    json.end();
+  } catch (error) {
+    if (error instanceof JsonError) throw new CheckpointError({ path, field: "header" }, error.message);
+    throw error;
   }
   tensors.sort((a, b) => a.begin - b.begin);
   const dataStart = LENGTH_BYTES + bytes.length;
@@ -125,7 +135,7 @@ export function parseHeader(path: string, bytes: Uint8Array, fileBytes: number):
   return { metadata, tensors, width, dataStart };
 }
 
-function parseRoot(path: string, bytes: Uint8Array): Map<string, Json> {
+function readerOf(path: string, bytes: Uint8Array): JsonReader {
   const place = { path, field: "header" };
   let text: string;
   try {
@@ -134,42 +144,46 @@ function parseRoot(path: string, bytes: Uint8Array): Map<string, Json> {
     throw new CheckpointError(place, "not valid UTF-8");
   }
   if (!text.startsWith("{")) throw new CheckpointError(place, `expected "{" first, found ${quote(text.slice(0, 12))}`);
-  let root: Json;
-  try {
-    root = parseJson(text);
-  } catch (error) {
-    if (error instanceof JsonError) throw new CheckpointError(place, `not valid JSON: ${error.message}`);
-    throw error;
-  }
-  return root as Map<string, Json>;
+  return new JsonReader(text);
 }
 
-function parseMetadata(path: string, json: Json | undefined): Map<string, string> | undefined {
-  if (json === undefined) return undefined;
-  if (!(json instanceof Map)) {
-    throw new CheckpointError({ path, field: "__metadata__" }, `expected an object, found ${describe(json)}`);
+function parseMetadata(path: string, json: JsonReader): Map<string, string> {
+  const metadata = new Map<string, string>();
+  if (json.peek() !== "object") {
+    throw new CheckpointError({ path, field: "__metadata__" }, `expected an object, found ${json.describe()}`);
   }
-  for (const [key, value] of json) {
-    if (typeof value !== "string") {
-      throw new CheckpointError(
-        { path, field: `__metadata__ ${quote(key)}` },
-        `expected a string, found ${describe(value)}`,
-      );
+  json.object((key) => {
+    if (json.peek() !== "string") {
+      const field = `__metadata__ ${quote(key)}`;
+      throw new CheckpointError({ path, field }, `expected a string, found ${json.describe()}`);
     }
-  }
-  return json as Map<string, string>;
+    metadata.set(key, json.string());
+  });
+  return metadata;
 }
 
-function parseEntry(path: string, tensor: string, json: Json): TensorEntry {
-  if (!(json instanceof Map)) {
-    throw new CheckpointError({ path, tensor }, `expected an object, found ${describe(json)}`);
+function parseEntry(path: string, tensor: string, json: JsonReader): TensorEntry {
+  if (json.peek() !== "object") {
+    throw new CheckpointError({ path, tensor }, `expected an object, found ${json.describe()}`);
   }
-  const dtype = json.get("dtype");
-  if (typeof dtype !== "string") {
-    throw new CheckpointError({ path, tensor, field: "dtype" }, `expected a string, found ${describe(dtype)}`);
+  let dtype: string | undefined;
+  let shape: number[] | undefined;
+  let offsets: number[] | undefined;
+  json.object((field) => {
+    if (field === "shape") shape = naturals(path, tensor, field, json);
+    else if (field === "data_offsets") offsets = naturals(path, tensor, field, json);
+    else if (field !== "dtype") json.skip();
+    else if (json.peek() === "string") dtype = json.string();
+    else throw new CheckpointError({ path, tensor, field }, `expected a string, found ${json.describe()}`);
+  });
+  const missing = (field: string, wanted: string) =>
+    new CheckpointError({ path, tensor, field }, `expected ${wanted}, found nothing`);
+  if (dtype === undefined) throw missing("dtype", "a string");
+  if (!FORMATS.has(dtype) && !ELEMENT_BITS.has(dtype)) {
+    throw new CheckpointError({ path, tensor, field: "dtype" }, `unknown dtype ${quote(dtype)}`);
   }
-  const shape = naturals(path, tensor, "shape", json.get("shape"));
-  const offsets = naturals(path, tensor, "data_offsets", json.get("data_offsets"));
+  if (shape === undefined) throw missing("shape", "an array of numbers");
+  if (offsets === undefined) throw missing("data_offsets", "an array of numbers");
   const [begin, end] = offsets;
   if (offsets.length !== 2) {
     throw new CheckpointError({ path, tensor, field: "data_offsets" }, `expected two numbers, found ${offsets.length}`);
@@ -180,21 +194,26 @@ function parseEntry(path: string, tensor: string, json: Json): TensorEntry {
   return { name: tensor, dtype, shape, begin, end };
 }
 
-function naturals(path: string, tensor: string, field: string, json: Json | undefined): number[] {
+/** Reads an array of at most {@link MAX_DIMENSIONS} integers of 0 or more. */
+function naturals(path: string, tensor: string, field: string, json: JsonReader): number[] {
   const place = { path, tensor, field };
-  if (!Array.isArray(json)) throw new CheckpointError(place, `expected an array of numbers, found ${describe(json)}`);
-  return json.map((n) => {
-    if (typeof n === "number") return n;
-    throw new CheckpointError(place, `expected whole numbers of 0 to 2^53-1, found ${describe(n)}`);
+  if (json.peek() !== "array") {
+    throw new CheckpointError(place, `expected an array of numbers, found ${json.describe()}`);
+  }
+  const numbers: number[] = [];
+  json.array(() => {
+    const number = json.peek() === "number" ? json.number() : json.describe();
+    if (typeof number !== "number") {
+      const found = number instanceof OddNumber ? number.text.slice(0, 40) : number;
+      throw new CheckpointError(place, `expected whole numbers of 0 to 2^53-1, found ${found}`);
+    }
+    if (numbers.length === MAX_DIMENSIONS) {
+      throw new CheckpointError(place, `more than ${MAX_DIMENSIONS} numbers, the limit`);
+    }
+    numbers.push(number);
   });
-}
-
-function describe(json: Json | undefined): string {
-  if (json === undefined) return "nothing";
-  if (json === null || typeof json === "boolean" || typeof json === "number") return String(json);
-  if (json instanceof OddNumber) return json.text.slice(0, 40);
-  if (typeof json === "string") return quote(json);
-  return Array.isArray(json) ? "an array" : "an object";
+  // An array that grew has room for more.
+  return numbers.slice();
 }
 
 function checkLayout(path: string, tensors: TensorEntry[], dataBytes: number): void {
@@ -235,7 +254,9 @@ function checkWidth(
     if (block !== undefined) {
       throw new CheckpointError(
         { path, tensor: block.name, field: metadata === undefined ? "__metadata__" : `__metadata__ "format"` },
-        `dtype ${block.dtype} needs "rabbit-${block.dtype.toLowerCase()}", found ${describe(declared)}`,
+        `dtype ${block.dtype} needs "rabbit-${block.dtype.toLowerCase()}", found ${
+          declared === undefined ? "nothing" : quote(declared)
+        }`,
       );
     }
     if (declared?.startsWith("rabbit-")) {
@@ -248,7 +269,7 @@ function checkWidth(
     if (found !== value) {
       throw new CheckpointError(
         { path, field: `__metadata__ ${quote(field)}` },
-        `${width.name} needs ${quote(value)}, found ${describe(found)}`,
+        `${width.name} needs ${quote(value)}, found ${found === undefined ? "nothing" : quote(found)}`,
       );
     }
   }
@@ -275,9 +296,6 @@ function checkBytes(path: string, { name, dtype, shape, begin, end }: TensorEntr
   const format = FORMATS.get(dtype);
   const bits = ELEMENT_BITS.get(dtype);
   const text = `[${shape.join(",")}]`;
-  if (format === undefined && bits === undefined) {
-    throw new CheckpointError({ path, tensor: name, field: "dtype" }, `unknown dtype ${quote(dtype)}`);
-  }
   const overflow = () =>
     new CheckpointError({ path, tensor: name, field: "shape" }, `${text} has more than 2^53 bytes`);
   let elements = 1;
