@@ -135,9 +135,9 @@ function plan(
     torch,
     vocabulary ? specialIds(vocabulary) : {},
   );
-  const wanted = tensorsOf(architecture, config, config.tied!);
   found.delete(ROPE_FACTORS);
-  const planned = wanted.map((names): Planned => {
+  const planned: Planned[] = [];
+  for (const names of tensorsOf(architecture, config, config.tied!)) {
     const source = found.get(names.gguf);
     if (source === undefined) {
       throw new CheckpointError({ path, tensor: names.gguf }, "missing, although the metadata call for it");
@@ -154,8 +154,8 @@ function plan(
       : dtype === "same"
       ? source.type.twin!
       : format;
-    return { names, source, to, bytes: matrixBytes(to, names.shape[0], names.shape[1] ?? 1) };
-  });
+    planned.push({ names, source, to, bytes: matrixBytes(to, names.shape[0], names.shape[1] ?? 1) });
+  }
   for (const tensor of found.keys()) {
     throw new CheckpointError({ path, tensor }, `is there, although a ${architecture} that the decoder knows has none`);
   }

@@ -164,7 +164,7 @@ Deno.test("rabbit export writes the tokenizer, and import gives it back", async 
     const { metadata } = gguf(path);
     const value = (key: string) => {
       const found = metadata.get(key);
-      return found && ("values" in found ? found.values : found.value);
+      return found && ("values" in found ? Array.from(found.values) : found.value);
     };
     const tokens = value("tokenizer.ggml.tokens") as string[];
     const types = value("tokenizer.ggml.token_type") as number[];
@@ -309,7 +309,7 @@ Deno.test("rabbit export writes SentencePiece's BPE with scores, and import give
     const { metadata } = gguf(path);
     const list = (key: string) => {
       const value = metadata.get(`tokenizer.ggml.${key}`);
-      return value && ("values" in value ? value.values.slice(0, PIECES.length) : value.value);
+      return value && ("values" in value ? Array.from(value.values).slice(0, PIECES.length) : value.value);
     };
     assertEquals([list("model"), list("add_space_prefix"), list("add_bos_token")], ["llama", true, true]);
     assertEquals(list("tokens"), PIECES);

@@ -90,43 +90,53 @@ export function architectureOf(path: string, config: Config): string {
 }
 
 /**
- * Every tensor of a model, in the order in which a pass reads them.
+ * Every tensor of a model, in the order in which a pass reads them; one after the other, so that whoever looks for them can
+ * stop at the first that a file lacks, whatever number of layers its configuration names.
  *
  * @param tied whether the logits use the embedding
  */
-export function tensorsOf(architecture: string, config: Config, tied: boolean): NamedTensor[] {
-  const { hidden, intermediate, heads, kvHeads, headDim, vocabulary } = config;
+export function* tensorsOf(architecture: string, config: Config, tied: boolean): Generator<NamedTensor> {
+  const { hidden, vocabulary } = config;
   const { interleaved } = ARCHITECTURES.find(({ name }) => name === architecture)!;
-  const tensors: NamedTensor[] = [];
-  const add = (gguf: string, huggingFace: string, shape: number[], heads = false) => {
-    tensors.push({ gguf, huggingFace, shape, interleaved: heads && interleaved });
+  const alone = (gguf: string, huggingFace: string, shape: number[]): NamedTensor => {
+    return { gguf, huggingFace, shape, interleaved: false };
   };
-  add("token_embd.weight", "model.embed_tokens.weight", [vocabulary, hidden]);
-  for (let n = 0; n < config.layers; n++) {
-    const part = (gguf: string, huggingFace: string, shape: number[], heads = false) => {
-      add(`blk.${n}.${gguf}`, `model.layers.${n}.${huggingFace}`, shape, heads);
-    };
-    const projection = (name: string, rows: number, columns: number, bias: boolean, heads = false) => {
-      const gguf = { q: "attn_q", k: "attn_k", v: "attn_v", o: "attn_output" }[name]!;
-      part(`${gguf}.weight`, `self_attn.${name}_proj.weight`, [rows, columns], heads);
-      if (bias) part(`${gguf}.bias`, `self_attn.${name}_proj.bias`, [rows], heads);
-    };
-    part("attn_norm.weight", "input_layernorm.weight", [hidden]);
-    projection("q", heads * headDim, hidden, config.qkvBias, true);
-    projection("k", kvHeads * headDim, hidden, config.qkvBias, true);
-    projection("v", kvHeads * headDim, hidden, config.qkvBias);
-    if (config.headNorm) {
-      part("attn_q_norm.weight", "self_attn.q_norm.weight", [headDim]);
-      part("attn_k_norm.weight", "self_attn.k_norm.weight", [headDim]);
-    }
-    projection("o", hidden, heads * headDim, config.outputBias);
-    part("ffn_norm.weight", "post_attention_layernorm.weight", [hidden]);
-    part("ffn_gate.weight", "mlp.gate_proj.weight", [intermediate, hidden]);
-    part("ffn_up.weight", "mlp.up_proj.weight", [intermediate, hidden]);
-    part("ffn_down.weight", "mlp.down_proj.weight", [hidden, intermediate]);
+  yield alone("token_embd.weight", "model.embed_tokens.weight", [vocabulary, hidden]);
+  for (let n = 0; n < config.layers; n++) yield* layerOf(config, interleaved, n);
+  yield alone("output_norm.weight", "model.norm.weight", [hidden]);
+  if (!tied) yield alone("output.weight", "lm_head.weight", [vocabulary, hidden]);
+}
+
+/** The tensors of layer `n`. @param interleaved whether the architecture interleaves the rows of q and k */
+function layerOf(config: Config, interleaved: boolean, n: number): NamedTensor[] {
+  const { hidden, intermediate, heads, kvHeads, headDim } = config;
+  const tensors: NamedTensor[] = [];
+  const part = (gguf: string, huggingFace: string, shape: number[], heads = false) => {
+    tensors.push({
+      gguf: `blk.${n}.${gguf}`,
+      huggingFace: `model.layers.${n}.${huggingFace}`,
+      shape,
+      interleaved: heads && interleaved,
+    });
+  };
+  const projection = (name: string, rows: number, columns: number, bias: boolean, heads = false) => {
+    const gguf = { q: "attn_q", k: "attn_k", v: "attn_v", o: "attn_output" }[name]!;
+    part(`${gguf}.weight`, `self_attn.${name}_proj.weight`, [rows, columns], heads);
+    if (bias) part(`${gguf}.bias`, `self_attn.${name}_proj.bias`, [rows], heads);
+  };
+  part("attn_norm.weight", "input_layernorm.weight", [hidden]);
+  projection("q", heads * headDim, hidden, config.qkvBias, true);
+  projection("k", kvHeads * headDim, hidden, config.qkvBias, true);
+  projection("v", kvHeads * headDim, hidden, config.qkvBias);
+  if (config.headNorm) {
+    part("attn_q_norm.weight", "self_attn.q_norm.weight", [headDim]);
+    part("attn_k_norm.weight", "self_attn.k_norm.weight", [headDim]);
   }
-  add("output_norm.weight", "model.norm.weight", [hidden]);
-  if (!tied) add("output.weight", "lm_head.weight", [vocabulary, hidden]);
+  projection("o", hidden, heads * headDim, config.outputBias);
+  part("ffn_norm.weight", "post_attention_layernorm.weight", [hidden]);
+  part("ffn_gate.weight", "mlp.gate_proj.weight", [intermediate, hidden]);
+  part("ffn_up.weight", "mlp.up_proj.weight", [intermediate, hidden]);
+  part("ffn_down.weight", "mlp.down_proj.weight", [hidden, intermediate]);
   return tensors;
 }
 
@@ -256,7 +266,8 @@ export function configOf(
   for (const [key, harmless] of REFUSED) {
     const found = keys.optional(key)?.value;
     if (found !== undefined && found !== harmless) {
-      keys.fail(key, `${found} is not supported; the decoder does not know it`);
+      const shown = typeof found === "string" ? quote(found) : found;
+      keys.fail(key, `${shown} is not supported; the decoder does not know it`);
     }
   }
   const embedding = weights.shape("token_embd.weight");
@@ -371,7 +382,7 @@ export class Keys {
   list(key: string, type: ValueType): readonly Scalar[] | undefined {
     const found = this.metadata.get(this.prefix + key);
     if (found === undefined) return undefined;
-    if ("values" in found && found.type === type) return found.values;
+    if ("values" in found && found.type === type) return Array.from(found.values);
     return this.fail(key, `expected an array of ${type}, found ${describe(found)}`);
   }
 

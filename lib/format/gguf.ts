@@ -2,7 +2,7 @@
  * The GGUF container, versions 2 and 3, little endian: magic, version, counts, metadata, tensor infos, padding, data.
  * https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  *
- * The rules are those of ggml's reader, and a few that it leaves to chance: strings are UTF-8, truths are 0 or 1, nothing
+ * The rules are those of ggml's reader, and a few that it leaves to chance: strings are UTF-8, booleans are 0 or 1, nothing
  * follows the data. Not checked here: what the keys and the tensors mean (lib/decoder), and the weights themselves.
  *
  * @module
@@ -23,8 +23,18 @@ const DEFAULT_ALIGNMENT = 32;
 /** More than the metadata of any model (a vocabulary of 260,000 tokens with its merges takes 15 MB): all of it is held in memory. */
 const MAX_HEADER_BYTES = 256 * 1024 * 1024;
 
-/** More than any vocabulary or list of merges has; bounds what an array of short strings takes in memory. */
+/** More than any vocabulary or list of merges has. */
 const MAX_ARRAY = 1 << 24;
+
+/** Strings in all arrays of a file: five times those of the largest vocabulary with its merges. Each takes memory of its own. */
+const MAX_STRINGS = 1 << 22;
+
+/** Keys and tensors: a hundred times what files of models have. */
+const MAX_KEYS = 1 << 16;
+const MAX_TENSORS = 1 << 16;
+
+/** More than a page of any system. */
+const MAX_ALIGNMENT = 1 << 16;
 
 /** The limit of the format's description. */
 const MAX_KEY_BYTES = 65535;
@@ -48,10 +58,13 @@ export type ValueType = "u8" | "i8" | "u16" | "i16" | "u32" | "i32" | "f32" | "b
 /** One value; numbers of 64 bits that a binary64 can't hold are bigints. */
 export type Scalar = number | bigint | boolean | string;
 
-/** A value of the metadata with its type, or an array of values of one type. */
+/**
+ * A value of the metadata with its type, or an array of values of one type. What {@link parseGguf} gives is an array of
+ * strings or a typed array: a Uint8Array of 0 and 1 for booleans, a BigInt64Array or a BigUint64Array for 64 bits.
+ */
 export type Value =
   | { readonly type: ValueType; readonly value: Scalar }
-  | { readonly type: ValueType; readonly values: readonly Scalar[] };
+  | { readonly type: ValueType; readonly values: ArrayLike<Scalar> };
 
 /** The metadata of a file, in its order. */
 export type Metadata = ReadonlyMap<string, Value>;
@@ -63,6 +76,8 @@ interface Kind {
   readonly bytes: number;
   get(view: DataView, at: number): Scalar;
   set(view: DataView, at: number, value: Scalar): void;
+  /** The values of an array in a buffer of exactly their bytes; this machine is little endian, as files are. */
+  array(buffer: ArrayBuffer): ArrayLike<Scalar>;
 }
 
 /** A 64-bit number as a number where that is exact. */
@@ -77,23 +92,38 @@ function kind<T extends Scalar>(
   bytes: number,
   get: (view: DataView, at: number) => T,
   set: (view: DataView, at: number, value: never) => void,
+  Values: new (buffer: ArrayBuffer) => ArrayLike<Scalar>,
 ): Kind {
-  return { id, type, bytes, get, set: set as Kind["set"] };
+  return { id, type, bytes, get, set: set as Kind["set"], array: (buffer) => new Values(buffer) };
 }
 
 const KINDS: readonly Kind[] = [
-  kind(0, "u8", 1, (v, at) => v.getUint8(at), (v, at, x) => v.setUint8(at, x)),
-  kind(1, "i8", 1, (v, at) => v.getInt8(at), (v, at, x) => v.setInt8(at, x)),
-  kind(2, "u16", 2, (v, at) => v.getUint16(at, true), (v, at, x) => v.setUint16(at, x, true)),
-  kind(3, "i16", 2, (v, at) => v.getInt16(at, true), (v, at, x) => v.setInt16(at, x, true)),
-  kind(4, "u32", 4, (v, at) => v.getUint32(at, true), (v, at, x) => v.setUint32(at, x, true)),
-  kind(5, "i32", 4, (v, at) => v.getInt32(at, true), (v, at, x) => v.setInt32(at, x, true)),
-  kind(6, "f32", 4, (v, at) => v.getFloat32(at, true), (v, at, x) => v.setFloat32(at, x, true)),
-  kind(7, "bool", 1, (v, at) => v.getUint8(at) !== 0, (v, at, x) => v.setUint8(at, Number(x))),
-  kind(8, "string", 8, () => "", (v, at, x) => v.setBigUint64(at, BigInt(x), true)),
-  kind(10, "u64", 8, (v, at) => narrow(v.getBigUint64(at, true)), (v, at, x) => v.setBigUint64(at, BigInt(x), true)),
-  kind(11, "i64", 8, (v, at) => narrow(v.getBigInt64(at, true)), (v, at, x) => v.setBigInt64(at, BigInt(x), true)),
-  kind(12, "f64", 8, (v, at) => v.getFloat64(at, true), (v, at, x) => v.setFloat64(at, x, true)),
+  kind(0, "u8", 1, (v, at) => v.getUint8(at), (v, at, x) => v.setUint8(at, x), Uint8Array),
+  kind(1, "i8", 1, (v, at) => v.getInt8(at), (v, at, x) => v.setInt8(at, x), Int8Array),
+  kind(2, "u16", 2, (v, at) => v.getUint16(at, true), (v, at, x) => v.setUint16(at, x, true), Uint16Array),
+  kind(3, "i16", 2, (v, at) => v.getInt16(at, true), (v, at, x) => v.setInt16(at, x, true), Int16Array),
+  kind(4, "u32", 4, (v, at) => v.getUint32(at, true), (v, at, x) => v.setUint32(at, x, true), Uint32Array),
+  kind(5, "i32", 4, (v, at) => v.getInt32(at, true), (v, at, x) => v.setInt32(at, x, true), Int32Array),
+  kind(6, "f32", 4, (v, at) => v.getFloat32(at, true), (v, at, x) => v.setFloat32(at, x, true), Float32Array),
+  kind(7, "bool", 1, (v, at) => v.getUint8(at) !== 0, (v, at, x) => v.setUint8(at, Number(x)), Uint8Array),
+  kind(8, "string", 8, () => "", (v, at, x) => v.setBigUint64(at, BigInt(x), true), Uint8Array),
+  kind(
+    10,
+    "u64",
+    8,
+    (v, at) => narrow(v.getBigUint64(at, true)),
+    (v, at, x) => v.setBigUint64(at, BigInt(x), true),
+    BigUint64Array,
+  ),
+  kind(
+    11,
+    "i64",
+    8,
+    (v, at) => narrow(v.getBigInt64(at, true)),
+    (v, at, x) => v.setBigInt64(at, BigInt(x), true),
+    BigInt64Array,
+  ),
+  kind(12, "f64", 8, (v, at) => v.getFloat64(at, true), (v, at, x) => v.setFloat64(at, x, true), Float64Array),
 ];
 
 const BY_TYPE: ReadonlyMap<ValueType, Kind> = new Map(KINDS.map((kind) => [kind.type, kind]));
@@ -135,6 +165,7 @@ class Cursor {
   #window = new Uint8Array(0);
   #view = new DataView(new ArrayBuffer(0));
   #start = 0;
+  #strings = 0;
 
   constructor(source: ByteSource) {
     this.#source = source;
@@ -149,14 +180,15 @@ class Cursor {
     throw new CheckpointError({ path: this.#source.path, tensor, field }, problem);
   }
 
-  /** Checks that `count` things of at least `least` bytes each can follow. */
-  room(field: string, count: bigint | number, least: number, what: string): number {
+  /** Checks that `count` things of at least `least` bytes each can follow, and that they are at most `limit`. */
+  room(field: string, count: bigint | number, least: number, what: string, limit = Infinity): number {
     if (BigInt(count) * BigInt(least) > BigInt(this.left)) {
       const limit = this.#source.bytes > MAX_HEADER_BYTES
         ? `the metadata and the tensor infos may have ${MAX_HEADER_BYTES} bytes`
         : "the file is truncated";
       this.fail(field, `${count} ${what} do not fit into the ${this.left} bytes that follow; ${limit}`);
     }
+    if (count > limit) this.fail(field, `${count} ${what}; the limit is ${limit}`);
     return Number(count);
   }
 
@@ -201,8 +233,28 @@ class Cursor {
   scalar(field: string, { type, bytes, get }: Kind): Scalar {
     if (type === "string") return this.string(field);
     const place = this.#take(field, bytes);
-    if (type === "bool" && this.#window[place] > 1) this.fail(field, `a truth value of ${this.#window[place]}`);
+    if (type === "bool") this.#checkTruth(field, this.#window[place]);
     return get(this.#view, place);
+  }
+
+  strings(field: string, count: number): string[] {
+    this.#strings += count;
+    if (this.#strings > MAX_STRINGS) {
+      this.fail(field, `with it the arrays have ${this.#strings} strings; the limit is ${MAX_STRINGS}`);
+    }
+    return Array.from({ length: count }, () => this.string(field));
+  }
+
+  numbers(field: string, { type, bytes, array }: Kind, count: number): ArrayLike<Scalar> {
+    const values = new Uint8Array(this.room(field, count * bytes, 1, "bytes"));
+    this.#source.read(this.at, values);
+    this.at += values.length;
+    if (type === "bool") values.forEach((truth) => this.#checkTruth(field, truth));
+    return array(values.buffer);
+  }
+
+  #checkTruth(field: string, value: number): void {
+    if (value > 1) this.fail(field, `a boolean of ${value}`);
   }
 }
 
@@ -218,7 +270,7 @@ export function parseGguf(source: ByteSource): Gguf {
   const version = readVersion(source, cursor);
   const tensorCount = cursor.u64("tensor count");
   const pairCount = cursor.u64("metadata count");
-  const pairs = cursor.room("metadata count", pairCount, MIN_PAIR_BYTES, "keys");
+  const pairs = cursor.room("metadata count", pairCount, MIN_PAIR_BYTES, "keys", MAX_KEYS);
   const metadata = new Map<string, Value>();
   for (let n = 0; n < pairs; n++) {
     const key = cursor.string(`key ${n}`, MAX_KEY_BYTES);
@@ -227,7 +279,7 @@ export function parseGguf(source: ByteSource): Gguf {
     metadata.set(key, readValue(cursor, `key ${quote(key)}`));
   }
   const alignment = alignmentOf(cursor, metadata.get("general.alignment"));
-  const infos = readInfos(cursor, cursor.room("tensor count", tensorCount, MIN_INFO_BYTES, "tensors"));
+  const infos = readInfos(cursor, cursor.room("tensor count", tensorCount, MIN_INFO_BYTES, "tensors", MAX_TENSORS));
   return { version, metadata, tensors: layOut(source, infos, padded(cursor.at, alignment), alignment) };
 }
 
@@ -257,8 +309,7 @@ function readValue(cursor: Cursor, field: string): Value {
   const declared = cursor.u64(field);
   if (declared > MAX_ARRAY) cursor.fail(field, `an array of ${declared}; the limit is ${MAX_ARRAY}`);
   const count = cursor.room(field, declared, kind.bytes, "elements");
-  const values: Scalar[] = [];
-  for (let n = 0; n < count; n++) values.push(cursor.scalar(field, kind));
+  const values = kind.type === "string" ? cursor.strings(field, count) : cursor.numbers(field, kind, count);
   return { type: kind.type, values };
 }
 
@@ -276,12 +327,14 @@ function alignmentOf(cursor: Cursor, value: Value | undefined): number {
   if (alignment === 0 || 2 ** Math.floor(Math.log2(alignment)) !== alignment) {
     cursor.fail(field, `${alignment} is not a power of two`);
   }
+  if (alignment > MAX_ALIGNMENT) cursor.fail(field, `${alignment}; the limit is ${MAX_ALIGNMENT}`);
   return alignment;
 }
 
 /** A value's type, for messages. */
 export function describe(value: Value): string {
-  return "values" in value ? `an array of ${value.type}` : `${value.type} ${String(value.value).slice(0, 40)}`;
+  if ("values" in value) return `an array of ${value.type}`;
+  return `${value.type} ${typeof value.value === "string" ? quote(value.value) : value.value}`;
 }
 
 /** A tensor as its info declares it; the offset is from the start of the data. */
@@ -385,7 +438,7 @@ export function serializeGguf(metadata: Metadata, tensors: readonly NewTensor[])
       out.number("u32", ARRAY_ID);
       out.number("u32", BY_TYPE.get(value.type)!.id);
       out.number("u64", value.values.length);
-      for (const element of value.values) out.scalar(value.type, element);
+      for (let n = 0; n < value.values.length; n++) out.scalar(value.type, value.values[n]);
     } else {
       out.number("u32", BY_TYPE.get(value.type)!.id);
       out.scalar(value.type, value.value);
