@@ -15,6 +15,7 @@ import {
   type NamedTensor,
   ROPE_FACTORS,
   ropeFactorsOf,
+  SOURCE_TENSORS,
   tensorsOf,
   value,
 } from "./decoder/gguf.ts";
@@ -110,7 +111,10 @@ export function planExport(
     });
   }
   const { type } = tensors[0];
+  const taken = new Set(tensors.map(({ source }) => source?.huggingFace));
+  const order = source.tensors.filter(({ name }) => taken.has(name)).map(({ name, dtype }) => `${name} ${dtype}`);
   const metadata = metadataOf(architecture, config);
+  metadata.set(SOURCE_TENSORS, { type: "string", values: order });
   metadata.set("general.file_type", value("u32", FILE_TYPES.get(type.name)!));
   metadata.set("general.quantization_version", value("u32", 2));
   for (const [key, value] of vocabularyMetadata(vocabulary)) metadata.set(key, value);

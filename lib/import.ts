@@ -5,7 +5,15 @@
  */
 
 import { join } from "@std/path/join";
-import { configOf, type NamedTensor, ROPE_FACTORS, separateRows, tensorsOf, type Weights } from "./decoder/gguf.ts";
+import {
+  configOf,
+  type NamedTensor,
+  ROPE_FACTORS,
+  separateRows,
+  sourceTensors,
+  tensorsOf,
+  type Weights,
+} from "./decoder/gguf.ts";
 import { specialIds, vocabularyFiles, vocabularyOf } from "./decoder/vocabulary.ts";
 import { CheckpointError, UsageError } from "./errors.ts";
 import {
@@ -40,6 +48,9 @@ const CHUNK_BYTES = 1 << 20;
 const TARGETS = { bf16: BF16, f16: F16, f32: F32 };
 const TORCH: ReadonlyMap<string, string> = new Map([["BF16", "bfloat16"], ["F16", "float16"], ["F32", "float32"]]);
 
+/** The same by dtype. */
+const FLOATS: ReadonlyMap<string, FloatFormat> = new Map(Object.values(TARGETS).map((format) => [format.name, format]));
+
 /** A tensor of the new file. */
 interface Planned {
   readonly names: NamedTensor;
@@ -55,7 +66,7 @@ export interface ImportPlan {
   readonly version: string;
   readonly headDim: number;
   readonly architecture: string;
-  /** Sorted by name. */
+  /** In the order of the checkpoint that was exported, or by name. */
   readonly tensors: readonly Planned[];
   /** The format of the matrices. */
   readonly format: FloatFormat | BlockFormat;
@@ -136,6 +147,7 @@ function plan(
     vocabulary ? specialIds(vocabulary) : {},
   );
   found.delete(ROPE_FACTORS);
+  const original = sourceTensors(path, metadata);
   const planned: Planned[] = [];
   for (const names of tensorsOf(architecture, config, config.tied!)) {
     const source = found.get(names.gguf);
@@ -149,8 +161,9 @@ function plan(
       );
     }
     found.delete(names.gguf);
+    const noted = dtype === "same" ? FLOATS.get(original.get(names.huggingFace) ?? "") : undefined;
     const to = source.shape.length === 1
-      ? vectorFormat(decodeVector(path, source, read), format)
+      ? vectorFormat(decodeVector(path, source, read), noted ?? format)
       : dtype === "same"
       ? source.type.twin!
       : format;
@@ -159,7 +172,10 @@ function plan(
   for (const tensor of found.keys()) {
     throw new CheckpointError({ path, tensor }, `is there, although a ${architecture} that the decoder knows has none`);
   }
-  planned.sort((a, b) => a.names.huggingFace < b.names.huggingFace ? -1 : 1);
+  // In the order of the checkpoint that was exported; what is not noted follows by name.
+  const ranks = new Map([...original.keys()].map((name, rank) => [name, rank]));
+  const rank = ({ names }: Planned) => ranks.get(names.huggingFace) ?? ranks.size;
+  planned.sort((a, b) => rank(a) - rank(b) || (a.names.huggingFace < b.names.huggingFace ? -1 : 1));
   const header = serializeHeader(
     format.kind === "block" ? declarationOf(format) : { format: "pt" },
     planned.map(({ names, to, bytes }) => ({ name: names.huggingFace, dtype: to.name, shape: names.shape, bytes })),
@@ -206,7 +222,7 @@ function decodeVector(path: string, { name, type, shape, offset, bytes }: GgufTe
   return values;
 }
 
-/** Vectors become what the matrices become where that keeps every value; norms of other models stay F32. */
+/** Vectors become `format` (BF16 beside blocks) where that keeps every value; norms of other models stay F32. */
 function vectorFormat(values: Float32Array, format: FloatFormat | BlockFormat): FloatFormat {
   const to = format.kind === "float" ? format : BF16;
   const kept = to === BF16

@@ -1,19 +1,32 @@
 // `rabbit export` and `rabbit import`, run as a user runs them. What the files must hold was computed by
 // fixtures/gguf/make_gguf.py, with llama.cpp's Python package and numpy.
 
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertThrows } from "@std/assert";
 import { createHash } from "node:crypto";
 import { join } from "@std/path/join";
 import { loadTokenizer } from "../lib/decoder/tokenizer.ts";
 import { readVocabulary, vocabularyMetadata } from "../lib/decoder/vocabulary.ts";
 import { CheckpointError } from "../lib/errors.ts";
-import { planExport } from "../lib/export.ts";
+import { exportGguf, planExport } from "../lib/export.ts";
 import { openCheckpoint } from "../lib/format/checkpoint.ts";
 import { type Gguf, parseGguf, serializeGguf, type Value } from "../lib/format/gguf.ts";
-import { planImport } from "../lib/import.ts";
+import { importGguf, planImport } from "../lib/import.ts";
 import { configOf, json, MODELS, quantizeTo, TINY } from "./models.ts";
 import { command, inTemporary, rabbit, type Ran, ROOT, sha256, tree } from "./program.ts";
-import { concat, container, entriesOf, fixture, headerText, Random, utf8, write } from "./testing.ts";
+import {
+  concat,
+  container,
+  entriesOf,
+  type Entry,
+  exactBytes,
+  fixture,
+  headerText,
+  Random,
+  rounds,
+  safetensors,
+  utf8,
+  write,
+} from "./testing.ts";
 
 const MIXED = `${ROOT}fixtures/gguf/mixed.gguf`;
 const mixed = fixture<{
@@ -143,6 +156,146 @@ Deno.test("rabbit import of what export wrote gives the same bytes, float and qu
     }
     assertEquals(await sha256(join(temporary, "1", WEIGHTS)), await sha256(join(q4, WEIGHTS)));
     assertEquals(await sha256(join(temporary, "2", WEIGHTS)), await sha256(join(q8, WEIGHTS)));
+  });
+});
+
+/** Values that `dtype` holds and no narrower one does, and their bytes. */
+function vectorOf(dtype: "BF16" | "F16" | "F32", length: number, random: Random): Uint8Array {
+  const step = { BF16: 2 ** -7, F16: 2 ** -10, F32: 2 ** -20 }[dtype];
+  const values = Float32Array.from({ length }, () => (1 + random.below(100) * step) * random.pick([1, -1]));
+  return exactBytes(dtype, values)!;
+}
+
+/**
+ * A model with its tensors in another order, vectors of several dtypes, and matrices of `dtype`, as PyTorch's stack saves it.
+ *
+ * @param head a head of its own is added
+ */
+function variant(
+  directory: string,
+  from: string,
+  dtype: "BF16" | "F16" | "F32",
+  random: Random,
+  head = false,
+): string {
+  const tensors = entriesOf(Deno.readFileSync(join(from, WEIGHTS))).map(({ name, shape }) => ({ name, shape }));
+  const config = json(join(from, "config.json"));
+  if (head) {
+    tensors.push({ name: "lm_head.weight", shape: [config.vocab_size, config.hidden_size] });
+    config.tie_word_embeddings = false;
+  }
+  const entries = tensors.map(({ name, shape }): Entry => {
+    const length = shape.reduce((a, b) => a * b, 1);
+    const of = shape.length === 1 ? random.pick(["BF16", "F16", "F32"] as const) : dtype;
+    return { name, shape, dtype: of, bytes: vectorOf(of, length, random) };
+  });
+  for (let n = entries.length - 1; n > 0; n--) {
+    const other = random.below(n + 1);
+    [entries[n], entries[other]] = [entries[other], entries[n]];
+  }
+  const plain = safetensors(entries, { format: "pt" });
+  const header = headerText(plain);
+  write(directory, {
+    [WEIGHTS]: container(header.padEnd(Math.ceil(header.length / 8) * 8), ...entries.map(({ bytes }) => bytes)),
+    "config.json": JSON.stringify(config),
+  });
+  return directory;
+}
+
+/** Exports a checkpoint and imports it again. */
+async function roundTrip(model: string, path: string, back: string): Promise<void> {
+  const plan = planExport(openCheckpoint(model), configOf(model), join(model, "config.json"), undefined);
+  await exportGguf(plan, path, { force: false });
+  await importGguf(planImport(path, "same"), back, { force: false });
+}
+
+Deno.test("export and import --dtype same give back the bytes, whatever the order and the dtypes of vectors", async () => {
+  await inTemporary(async (temporary) => {
+    const random = new Random(8);
+    const models = ["tiny", "tiny with a head", "untied", "qwen2", "qwen3", "attention-bias", "rope-llama3"];
+    for (const name of models) {
+      for (const dtype of ["BF16", "F16", "F32"] as const) {
+        const at = join(temporary, `${name}-${dtype}`);
+        const tiny = name.startsWith("tiny");
+        const float = variant(at, tiny ? TINY : join(MODELS, name), dtype, random, name === "tiny with a head");
+        // The columns of the others are no multiple of 32.
+        for (const bits of tiny ? [0, 4, 8] : [0]) {
+          const model = bits === 0 ? float : await quantizeTo(`${at}-q${bits}`, float, bits);
+          const back = `${at}-${bits}-back`;
+          await roundTrip(model, `${at}-${bits}.gguf`, back);
+          const [found, wanted] = [back, model].map((directory) => Deno.readFileSync(join(directory, WEIGHTS)));
+          assertEquals(headerText(found), headerText(wanted), back);
+          assertEquals(digest(found), digest(wanted), back);
+        }
+      }
+    }
+  });
+});
+
+Deno.test("import takes the order and the dtypes of rabbit.tensors as far as they fit, and by name what it lacks", async () => {
+  await inTemporary(async (temporary) => {
+    const { metadata, tensors, data } = gguf(MIXED);
+    const path = join(temporary, "x.gguf");
+    const names = entriesOf(await imported()).map(({ name }) => name);
+    assertEquals(names, names.toSorted());
+    const [norm, head, embedding] = ["model.norm.weight", "lm_head.weight", "model.embed_tokens.weight"];
+    const rest = names.filter((name) => ![norm, head].includes(name));
+    const values = [`${norm} F16`, "stranger BF16", `${head} Q4B32`, "", " ", `${norm}`];
+    const file = entriesOf(await imported({ type: "string", values }));
+    assertEquals(file.map(({ name }) => name), [norm, head, ...rest]);
+    // The order is all that it changes: every tensor is what it is without the key.
+    assertEquals(file.toSorted((a, b) => a.name < b.name ? -1 : 1), entriesOf(await imported()));
+    const some = await imported({ type: "string", values: [`${embedding} BF16`] });
+    assertEquals(entriesOf(some)[0].name, embedding);
+    write(temporary, { "x.gguf": withKey({ type: "u32", value: 1 }) });
+    assertThrows(
+      () => planImport(path),
+      CheckpointError,
+      `${path}: key "rabbit.tensors": expected an array of string, found u32 1`,
+    );
+
+    function withKey(value?: Value): Uint8Array {
+      const changed = new Map(metadata);
+      if (value !== undefined) changed.set("rabbit.tensors", value);
+      return concat(serializeGguf(changed, tensors), data.slice(tensors[0].offset));
+    }
+
+    async function imported(value?: Value): Promise<Uint8Array> {
+      write(temporary, { "x.gguf": withKey(value) });
+      const out = join(temporary, "out");
+      await importGguf(planImport(path), out, { force: false });
+      const bytes = Deno.readFileSync(join(out, WEIGHTS));
+      Deno.removeSync(out, { recursive: true });
+      return bytes;
+    }
+  });
+});
+
+Deno.test("import --dtype same gives no vector a recorded dtype that does not hold its values", async () => {
+  await inTemporary(async (temporary) => {
+    const model = variant(join(temporary, "m"), TINY, "BF16", new Random(9));
+    const path = join(temporary, "x.gguf");
+    await roundTrip(model, path, join(temporary, "back"));
+    const { metadata, tensors, data } = gguf(path);
+    const wanted = entriesOf(Deno.readFileSync(join(model, WEIGHTS)));
+    for (
+      const [noted, kept] of [["BF16", ["BF16"]], ["F16", ["BF16", "F16"]], ["F32", []], ["F64", ["BF16"]]] as const
+    ) {
+      const values = wanted.map(({ name }) => `${name} ${noted}`);
+      const changed = new Map(metadata).set("rabbit.tensors", { type: "string", values });
+      write(temporary, { "y.gguf": concat(serializeGguf(changed, tensors), data.slice(tensors[0].offset)) });
+      const out = join(temporary, noted);
+      await importGguf(planImport(join(temporary, "y.gguf"), "same"), out, { force: false });
+      for (const [n, { name, dtype, shape }] of entriesOf(Deno.readFileSync(join(out, WEIGHTS))).entries()) {
+        assertEquals(name, wanted[n].name);
+        if (shape.length === 2) assertEquals(dtype, "BF16");
+        // Values that BF16 holds are held by F16 too; nothing is noted with F64, which GGUF does not have.
+        else {
+          const fits = (kept as readonly string[]).includes(wanted[n].dtype);
+          assertEquals([name, dtype], [name, fits ? (noted === "F64" ? "BF16" : noted) : "F32"]);
+        }
+      }
+    }
   });
 });
 
@@ -866,7 +1019,7 @@ for (const kind of ["byte-level", "SentencePiece"] as const) {
       };
       const random = new Random(kind.length);
       let taken = 0;
-      for (let round = 0; round < 400; round++) {
+      for (let round = 0; round < rounds(400); round++) {
         const which = random.below(4);
         write(directory, {
           "tokenizer.json": JSON.stringify(which > 0 ? mutated(tokenizer, random) : tokenizer),
@@ -881,7 +1034,7 @@ for (const kind of ["byte-level", "SentencePiece"] as const) {
           if (!(error instanceof CheckpointError)) throw error;
         }
       }
-      assert(taken > 20 && taken < 400, String(taken));
+      assert(taken > 20 && taken < rounds(400), String(taken));
     });
   });
 }
@@ -916,9 +1069,10 @@ Deno.test("planImport of changed metadata: a plan, or a CheckpointError", async 
       "llama.rope.scaling.factor",
       "llama.expert_count",
       "llama.attention.sliding_window",
+      "rabbit.tensors",
     ];
     let taken = 0;
-    for (let round = 0; round < 600; round++) {
+    for (let round = 0; round < rounds(600); round++) {
       const changed = new Map(metadata);
       for (let count = 1 + random.below(2); count > 0; count--) {
         if (random.below(5) === 0) changed.delete(random.pick(keys));
@@ -935,6 +1089,6 @@ Deno.test("planImport of changed metadata: a plan, or a CheckpointError", async 
         if (!(error instanceof CheckpointError)) throw error;
       }
     }
-    assert(taken > 50 && taken < 600, String(taken));
+    assert(taken > 50 && taken < rounds(600), String(taken));
   });
 });

@@ -63,6 +63,12 @@ const ARCHITECTURES: readonly Architecture[] = [
 /** The tensor with the factors by which a llama3 scaling divides the frequencies. */
 export const ROPE_FACTORS = "rope_freqs.weight";
 
+/**
+ * The key under which an export notes the tensors of its source: `NAME DTYPE` for each, in the order of the source's data.
+ * Other programs pass it by.
+ */
+export const SOURCE_TENSORS = "rabbit.tensors";
+
 /** A tensor of the model under both names. */
 export interface NamedTensor {
   readonly gguf: string;
@@ -223,6 +229,12 @@ const REFUSED: ReadonlyMap<string, Scalar> = new Map<string, Scalar>([
   ["residual_scale", 0],
   ["logit_scale", 0],
 ]);
+
+/** What {@link SOURCE_TENSORS} says: the dtype of each tensor, by name and in their order; empty where the key is absent. */
+export function sourceTensors(path: string, metadata: Metadata): Map<string, string> {
+  const listed = (new Keys(path, metadata, "").list(SOURCE_TENSORS, "string") ?? []) as string[];
+  return new Map(listed.map((text) => [text.split(" ")[0], text.split(" ")[1] ?? ""]));
+}
 
 /** What an import knows of a file's tensors. */
 export interface Weights {
