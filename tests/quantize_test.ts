@@ -186,6 +186,39 @@ for (const bits of [4, 8] as const) {
     }));
 }
 
+/** A source of fixtures/quantize.json, its files in base64, and what fixtures/quantize.py makes of it. */
+type KnownSource =
+  & { files: Record<string, string> }
+  & Record<"q4" | "q8", { bytes: number; sha256: string } | { refused: string }>;
+
+Deno.test("quantize gives the files of the implementation in Python, and refuses the same tensors", () =>
+  inTemporary(async (directory) => {
+    const counts = { same: 0, refused: 0 };
+    for (const [n, source] of fixture<KnownSource[]>("quantize.json").entries()) {
+      const from = `${directory}/${n}`;
+      const files = Object.entries(source.files).map(([name, base64]) => [name, Uint8Array.fromBase64(base64)]);
+      write(from, Object.fromEntries(files));
+      for (const [key, format] of [["q4", Q4B32], ["q8", Q8B32]] as const) {
+        const known = source[key];
+        if ("refused" in known) {
+          const error = await assertRejects(
+            () => run(from, `${from}-${key}`, format),
+            CheckpointError,
+            undefined,
+            `${n}`,
+          );
+          assertEquals([error.place.tensor, error.message.includes("\n")], [known.refused, false]);
+          counts.refused++;
+          continue;
+        }
+        const bytes = await run(from, `${from}-${key}`, format);
+        assertEquals([n, bytes.length, await sha256(`${from}-${key}/${MODEL}`)], [n, known.bytes, known.sha256]);
+        counts.same++;
+      }
+    }
+    assertEquals(counts, { same: 56, refused: 24 });
+  }));
+
 Deno.test("planQuantize gives the sizes of the real model from its shapes alone", () =>
   inTemporary((directory) => {
     const real = fixture<
