@@ -24,6 +24,7 @@ import {
   Random,
   rounds,
   safetensors,
+  Tally,
   utf8,
   write,
 } from "./testing.ts";
@@ -691,6 +692,28 @@ Deno.test("rabbit import --dtype f32 keeps every weight", async () => {
   });
 });
 
+Deno.test("planImport refuses SentencePiece tokens that are too long to be put together from every two parts", async () => {
+  await inTemporary((temporary) => {
+    const { metadata, tensors, data } = gguf(MIXED);
+    const path = join(temporary, "x.gguf");
+    const values = Array.from({ length: 48 }, (_, n) => `${n}`);
+    const plan = (token: string) => {
+      const changed = new Map(metadata)
+        .set("tokenizer.ggml.model", { type: "string", value: "llama" })
+        .set("tokenizer.ggml.tokens", { type: "string", values: [token, ...values.slice(1)] })
+        .set("tokenizer.ggml.scores", { type: "f32", values: new Float32Array(48) });
+      Deno.writeFileSync(path, concat(serializeGguf(changed, tensors), data.slice(tensors[0].offset)));
+      return planImport(path);
+    };
+    assertEquals(plan("x".repeat(1000)).files.size, 3);
+    assertThrows(
+      () => plan("x".repeat(1_000_000)),
+      CheckpointError,
+      `${path}: key "tokenizer.ggml.tokens": "${"x".repeat(200)}…" has 1000000 characters; the limit is 1000`,
+    );
+  });
+});
+
 Deno.test("rabbit import --dtype same refuses a mixture", async () => {
   await inTemporary(async (temporary) => {
     await refused(
@@ -1018,7 +1041,7 @@ for (const kind of ["byte-level", "SentencePiece"] as const) {
         chat_template: [{ name: "default", template: "{{ x }}" }],
       };
       const random = new Random(kind.length);
-      let taken = 0;
+      const tally = new Tally(`tokenizer.json for export (${kind})`);
       for (let round = 0; round < rounds(400); round++) {
         const which = random.below(4);
         write(directory, {
@@ -1026,15 +1049,19 @@ for (const kind of ["byte-level", "SentencePiece"] as const) {
           "tokenizer_config.json": JSON.stringify(which === 0 ? mutated(settings, random) : settings),
         });
         const config = mutated({ eos_token_id: [1, 2], bos_token_id: 0 }, random);
+        const start = performance.now();
+        let good = true;
         try {
           const vocabulary = readVocabulary(directory, 320, config)!;
           serializeGguf(new Map(vocabularyMetadata(vocabulary)), []);
-          taken++;
         } catch (error) {
           if (!(error instanceof CheckpointError)) throw error;
+          good = false;
         }
+        tally.add(good, start);
       }
-      assert(taken > 20 && taken < rounds(400), String(taken));
+      tally.print();
+      assert(tally.accepted > 20 && tally.accepted < rounds(400), String(tally.accepted));
     });
   });
 }
@@ -1071,7 +1098,7 @@ Deno.test("planImport of changed metadata: a plan, or a CheckpointError", async 
       "llama.attention.sliding_window",
       "rabbit.tensors",
     ];
-    let taken = 0;
+    const tally = new Tally("GGUF metadata");
     for (let round = 0; round < rounds(600); round++) {
       const changed = new Map(metadata);
       for (let count = 1 + random.below(2); count > 0; count--) {
@@ -1080,15 +1107,19 @@ Deno.test("planImport of changed metadata: a plan, or a CheckpointError", async 
       }
       changed.delete("general.alignment");
       Deno.writeFileSync(path, concat(serializeGguf(changed, tensors), weights));
+      const start = performance.now();
+      let good = true;
       try {
         const { files, header } = planImport(path);
         assert(header.length > 0);
         for (const [name, text] of files) if (name.endsWith(".json")) JSON.parse(text);
-        taken++;
       } catch (error) {
         if (!(error instanceof CheckpointError)) throw error;
+        good = false;
       }
+      tally.add(good, start);
     }
-    assert(taken > 50 && taken < rounds(600), String(taken));
+    tally.print();
+    assert(tally.accepted > 50 && tally.accepted < rounds(600), String(tally.accepted));
   });
 });

@@ -16,6 +16,9 @@ import { BYTE, mergesOf as mergesOfScores, scoresOf, sentencePieceJson, spacePre
 /** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
 const MAX_BYTES = 200_000_000;
 
+/** Longer than any token; SentencePiece's are looked for in all pairs of parts, which takes the square of it. */
+const MAX_TOKEN = 1000;
+
 /** Kinds of tokens, as `tokenizer.ggml.token_type` has them (llama.h). */
 const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 };
 
@@ -203,6 +206,7 @@ function tokenList(path: string, json: Json, size: number): { tokens: string[]; 
         `${quote(token)} has the id ${id}, but the model's vocabulary (config.json) ends at ${size - 1}`,
       );
     }
+    if (token.length > MAX_TOKEN) throw new CheckpointError({ path }, tooLong(token));
     tokens[id as number] = token;
     types[id as number] = type;
   };
@@ -223,6 +227,10 @@ function tokenList(path: string, json: Json, size: number): { tokens: string[]; 
     seen.add(token);
   }
   return { tokens, types };
+}
+
+function tooLong(token: string): string {
+  return `${quote(token)} has ${token.length} characters; the limit is ${MAX_TOKEN}`;
 }
 
 function mergesOf(path: string, merges: Json): string[] {
@@ -367,6 +375,8 @@ export function vocabularyOf(path: string, metadata: Metadata, size: number): Fo
     const { length } = list;
     if (length !== size) keys.fail(key, `${length} entries, but token_embd.weight has ${size} rows`);
   }
+  const long = tokens.find(({ length }) => length > MAX_TOKEN);
+  if (long !== undefined) keys.fail("tokens", tooLong(long));
   if (new Set(tokens).size !== size) {
     const seen = new Set<string>();
     keys.fail("tokens", `${quote(tokens.find((token) => seen.size === seen.add(token).size)!)} is there twice`);
