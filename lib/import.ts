@@ -161,9 +161,9 @@ function plan(
       );
     }
     found.delete(names.gguf);
-    const noted = dtype === "same" ? FLOATS.get(original.get(names.huggingFace) ?? "") : undefined;
+    const recorded = dtype === "same" ? FLOATS.get(original.get(names.huggingFace) ?? "") : undefined;
     const to = source.shape.length === 1
-      ? vectorFormat(decodeVector(path, source, read), noted ?? format)
+      ? vectorFormat(decodeVector(path, source, read), recorded ?? format)
       : dtype === "same"
       ? source.type.twin!
       : format;
@@ -172,7 +172,7 @@ function plan(
   for (const tensor of found.keys()) {
     throw new CheckpointError({ path, tensor }, `is there, although a ${architecture} that the decoder knows has none`);
   }
-  // In the order of the checkpoint that was exported; what is not noted follows by name.
+  // In the order of the checkpoint that was exported; the others follow by name.
   const ranks = new Map([...original.keys()].map((name, rank) => [name, rank]));
   const rank = ({ names }: Planned) => ranks.get(names.huggingFace) ?? ranks.size;
   planned.sort((a, b) => rank(a) - rank(b) || (a.names.huggingFace < b.names.huggingFace ? -1 : 1));

@@ -64,8 +64,8 @@ const ARCHITECTURES: readonly Architecture[] = [
 export const ROPE_FACTORS = "rope_freqs.weight";
 
 /**
- * The key under which an export notes the tensors of its source: `NAME DTYPE` for each, in the order of the source's data.
- * Other programs pass it by.
+ * The key under which an export records the tensors of its source: `NAME DTYPE` for each, in the order of the source's data.
+ * Other programs ignore it.
  */
 export const SOURCE_TENSORS = "rabbit.tensors";
 
