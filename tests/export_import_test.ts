@@ -692,6 +692,27 @@ Deno.test("rabbit import --dtype f32 keeps every weight", async () => {
   });
 });
 
+Deno.test("planImport refuses a window that is no count", async () => {
+  await inTemporary((temporary) => {
+    const { metadata, tensors, data } = gguf(MIXED);
+    const path = join(temporary, "x.gguf");
+    const values: [Value, string][] = [
+      [{ type: "u64", value: 2n ** 64n - 1n }, "u64 18446744073709551615"],
+      [{ type: "i64", value: -(2n ** 63n) }, "i64 -9223372036854775808"],
+      [{ type: "f32", value: 1.5 }, "f32 1.5"],
+      [{ type: "string", value: "4096\n" }, 'string "4096\\n"'],
+      [{ type: "bool", value: true }, "bool true"],
+    ];
+    for (const [value, found] of values) {
+      const changed = new Map(metadata).set("llama.attention.sliding_window", value);
+      Deno.writeFileSync(path, concat(serializeGguf(changed, tensors), data.slice(tensors[0].offset)));
+      const error = assertThrows(() => planImport(path), CheckpointError);
+      const key = 'key "llama.attention.sliding_window"';
+      assertEquals(error.message, `${path}: ${key}: expected a whole number of 1 or more, found ${found}`);
+    }
+  });
+});
+
 Deno.test("planImport refuses SentencePiece tokens that are too long to be put together from every two parts", async () => {
   await inTemporary((temporary) => {
     const { metadata, tensors, data } = gguf(MIXED);

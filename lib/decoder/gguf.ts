@@ -314,8 +314,9 @@ export function configOf(
     vocab_size: embedding[0],
     ...special,
   };
-  const window = keys.optional("attention.sliding_window")?.value;
-  if (window !== undefined && window !== 0) json.sliding_window = window;
+  if ((keys.optional("attention.sliding_window")?.value ?? 0) !== 0) {
+    json.sliding_window = keys.count("attention.sliding_window");
+  }
   const sorted = Object.fromEntries(Object.entries(json).sort(([a], [b]) => a < b ? -1 : 1));
   return { architecture: name, config: parseConfig(path, JSON.stringify(sorted)), json: sorted };
 }
