@@ -6,6 +6,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
+import { dirname } from "@std/path/dirname";
 import { revision } from "../lib/cli/revision.ts";
 import { engineFlags } from "../lib/kernels/flags.ts";
 import config from "../deno.json" with { type: "json" };
@@ -28,13 +29,13 @@ const REVISION = "rabbit/revision";
 /** Imports of the build and the tests. `deno compile` embeds what the configuration names, 100 MB in their case. */
 const BUILD_ONLY = ["assemblyscript/asc", "@std/assert", "axe-core", "parse5", "puppeteer-core"];
 
-const root = new URL("..", import.meta.url).pathname;
+const root = dirname(import.meta.dirname!);
 const { target } = parseArgs(Deno.args, { string: ["target"] });
 const machine = target === undefined
   ? Deno.build
   : { os: target.includes("-linux-") ? "linux" : "", arch: target.slice(0, target.indexOf("-")) };
 // In the repository, so that no other path of this machine gets into the executable.
-const temporary = `${root}.compile`;
+const temporary = `${root}/.compile`;
 Deno.mkdirSync(temporary, { recursive: true });
 try {
   const imports = Object.fromEntries(Object.entries(config.imports).filter(([name]) => !BUILD_ONLY.includes(name)));

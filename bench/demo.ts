@@ -41,7 +41,7 @@ const STEPS: readonly Step[] = [
 ];
 
 const binary = Deno.env.get("RABBIT_BIN");
-const main = new URL("../main.ts", import.meta.url).pathname;
+const main = `${import.meta.dirname}/../main.ts`;
 const [program, prefix] = binary ? [Deno.realPathSync(binary), []] : [Deno.execPath(), ["run", "--allow-all", main]];
 
 /** Runs one step in `directory`, prints it, and says whether it succeeded. */

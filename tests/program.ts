@@ -4,8 +4,10 @@
  * @module
  */
 
-/** The repository. */
-export const ROOT = new URL("..", import.meta.url).pathname;
+import { dirname } from "@std/path/dirname";
+
+/** The repository, with a slash at its end. */
+export const ROOT = `${dirname(import.meta.dirname!)}/`;
 
 const binary = Deno.env.get("RABBIT_BIN");
 

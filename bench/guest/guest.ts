@@ -43,7 +43,7 @@ const TIMEOUT_MS = 20 * 60_000;
 const MAX_COMMAND_LINE = 2047, MAX_ARGUMENTS = 32;
 
 const META_PACKAGE = "linux-image-cloud-amd64";
-const ROOT = new URL("../..", import.meta.url).pathname;
+const ROOT = dirname(dirname(import.meta.dirname!));
 
 /** Finds what a guest is made of, and downloads the kernel once. @throws {Missing} */
 export function findTools(kernel?: string): Tools {
@@ -55,7 +55,7 @@ export function findTools(kernel?: string): Tools {
     ...(busybox && libraries(busybox).length === 0 ? [] : ["busybox-static"]),
   ];
   if (packages.length > 0) throw new Missing(`a guest needs more: apt-get install ${packages.join(" ")}`);
-  const rabbit = Deno.env.get("RABBIT_BIN") || `${ROOT}rabbit`;
+  const rabbit = Deno.env.get("RABBIT_BIN") || `${ROOT}/rabbit`;
   if (!exists(rabbit)) throw new Missing(`no executable ${rabbit}: deno task compile, or name it in RABBIT_BIN`);
   if (kernel !== undefined && !exists(kernel)) throw new Missing(`no kernel ${kernel}: --kernel names a vmlinuz`);
   return { qemu: qemu!, busybox: busybox!, kernel: kernel ?? findKernel(), rabbit: Deno.realPathSync(rabbit) };
@@ -136,7 +136,7 @@ export class Image {
         { path: "/dev/console", content: { device: [5, 1] } },
         { path: "/dev/null", content: { device: [1, 3] } },
         { path: "/proc", content: "directory" },
-        file("/init", new URL("init", import.meta.url).pathname, true),
+        file("/init", `${import.meta.dirname}/init`, true),
         file("/bin/busybox", tools.busybox, true),
         ...libraries(tools.rabbit).map((path) => file(path, path, true)),
         file("/rabbit", tools.rabbit, true),

@@ -16,8 +16,8 @@ const STEPS = 32;
 const PROMPTS = ["The capital of France is", "def fibonacci(n):", "Water boils at a temperature of"];
 
 const [directory, ...models] = Deno.args;
-const main = new URL("../../main.ts", import.meta.url).pathname;
-const script = new URL("../../tests/llama_cpp.mjs", import.meta.url).pathname;
+const main = `${import.meta.dirname}/../../main.ts`;
+const script = `${import.meta.dirname}/../../tests/llama_cpp.mjs`;
 
 function run(program: string, ...args: string[]): string {
   const { code, stdout, stderr } = new Deno.Command(program, { args }).outputSync();

@@ -22,7 +22,7 @@ const { _: [mode, work, model], rounds, out, gguf, only } = parseArgs(Deno.args,
   default: { rounds: "5", out: "/tmp", gguf: "small", only: "" },
 });
 const binary = Deno.env.get("RABBIT_BIN");
-const main = new URL("../../main.ts", import.meta.url).pathname;
+const main = `${import.meta.dirname}/../../main.ts`;
 const rabbit = binary ? [binary] : [Deno.execPath(), "run", "--allow-all", main];
 
 /** Runs a command to its end. */

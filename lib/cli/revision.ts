@@ -7,11 +7,13 @@
 
 /** The revision, `-dirty` behind it where tracked files were changed; undefined where git does not tell. */
 export function revision(): string | undefined {
-  const root = new URL("../..", import.meta.url).pathname;
+  const directory = import.meta.dirname;
+  if (directory === undefined) return undefined;
+  const root = `${directory}/../..`;
   try {
     const { success, stdout } = new Deno.Command("git", {
       // This repository and no other that the source may lie in.
-      args: ["--git-dir", `${root}.git`, "--work-tree", root, "describe", "--always", "--dirty", "--exclude=*"],
+      args: ["--git-dir", `${root}/.git`, "--work-tree", root, "describe", "--always", "--dirty", "--exclude=*"],
       env: { GIT_OPTIONAL_LOCKS: "0" },
       stderr: "null",
     }).outputSync();
