@@ -5,13 +5,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { libraries } from "../bench/guest/guest.ts";
 import { inTemporary, PROGRAM, rabbit, type Ran, text, tree } from "./program.ts";
-
-const missing = [
-  ...(Deno.env.get("RABBIT_BIN") ? [] : ["RABBIT_BIN=path of the executable"]),
-  ...(Deno.build.os === "linux" ? [] : ["Linux"]),
-  ...(Deno.uid() === 0 ? [] : ["root"]),
-];
-if (missing.length > 0) console.error(`SKIPPED: the chroot test needs ${missing.join(", ")}`);
+import { EXECUTABLE, needs } from "./support/needs.ts";
 
 function run(program: string, ...args: string[]): Ran {
   return text(
@@ -19,10 +13,10 @@ function run(program: string, ...args: string[]): Ran {
   );
 }
 
-Deno.test({
-  name: "rabbit compare without arguments needs its libraries, /proc, and the three files",
-  ignore: missing.length > 0,
-  async fn() {
+needs(
+  "rabbit compare without arguments needs its libraries, /proc, and the three files",
+  { programs: ["chroot", "ldd"], variables: EXECUTABLE, mounts: true },
+  async () => {
     await inTemporary(async (directory) => {
       for (
         const args of [["gen", "--exact", "4", "--out", "dev"], [
@@ -66,4 +60,4 @@ Deno.test({
       assertEquals(tree(root), before);
     });
   },
-});
+);

@@ -6,6 +6,7 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import config from "../deno.json" with { type: "json" };
 import { inTemporary, PROGRAM, rabbit, type Ran, sha256, text, tree } from "./program.ts";
+import { needs } from "./support/needs.ts";
 import { concat, container, type Entry, safetensors } from "./testing.ts";
 
 const DOWN = "model.layers.0.mlp.down_proj.weight";
@@ -742,7 +743,9 @@ Deno.test("a reader that goes away is no error", () =>
     assertEquals(ran.err, "status 0\n");
   }));
 
-Deno.test("output that a full disk does not take is an error of one line, for every kind of output", () =>
+const FULL = "output that a full disk does not take is an error of one line, for every kind of output";
+
+needs(FULL, { files: ["/dev/full"] }, () =>
   inTemporary(async (cwd) => {
     Deno.writeFileSync(`${cwd}/one.safetensors`, safetensors([vector("x")]));
     const [where, reason] = ["cannot write to standard output", "no space left on the device"];

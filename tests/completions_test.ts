@@ -1,20 +1,17 @@
 /**
- * The completion scripts in the shells that they are for, and the manual page in the programs that read it. Needs bash,
- * zsh, fish and mandoc: .ci/run installs them.
+ * The completion scripts in the shells that they are for, and the manual page in the program that reads it.
  */
 
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { inTemporary, rabbit } from "./program.ts";
+import { needs } from "./support/needs.ts";
 import { write } from "./testing.ts";
 
-/** Runs a program, which must be there, and must say nothing on standard error. */
+/** Runs a program, which must end within a minute and say nothing on standard error. */
 async function tool(cwd: string, name: string, ...args: string[]): Promise<string> {
-  let ran: Deno.CommandOutput;
-  try {
-    ran = await new Deno.Command(name, { args, cwd, stdin: "null", env: { LC_ALL: "C.UTF-8", HOME: cwd } }).output();
-  } catch (cause) {
-    throw new Error(`this test needs ${name} (Debian: apt-get install bash zsh fish mandoc)`, { cause });
-  }
+  const env = { LC_ALL: "C.UTF-8", HOME: cwd };
+  const signal = AbortSignal.timeout(60_000);
+  const ran = await new Deno.Command(name, { args, cwd, stdin: "null", env, signal }).output();
   const decode = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
   assertEquals(decode(ran.stderr), "", name);
   return decode(ran.stdout);
@@ -54,7 +51,7 @@ const CASES: [string[], string[]][] = [
   [["nothing", "--"], []],
 ];
 
-Deno.test("bash completes commands, flags, their words and paths", async () => {
+needs("bash completes commands, flags, their words and paths", { programs: ["bash"] }, async () => {
   await withScript("bash", async (directory) => {
     const script = `source ./script
 COMP_WORDS=(rabbit "$@") COMP_CWORD=$#
@@ -75,7 +72,7 @@ _rabbit
   });
 });
 
-Deno.test("fish completes commands, flags, their words and paths", async () => {
+needs("fish completes commands, flags, their words and paths", { programs: ["fish"] }, async () => {
   await withScript("fish", async (directory) => {
     for (const [words, wanted] of CASES) {
       const line = ["rabbit", ...words].join(" ");
@@ -88,7 +85,7 @@ Deno.test("fish completes commands, flags, their words and paths", async () => {
   });
 });
 
-Deno.test("zsh completes commands, flags, their words and paths", async () => {
+needs("zsh completes commands, flags, their words and paths", { programs: ["zsh"] }, async () => {
   await withScript("zsh", async (directory) => {
     // A shell on a terminal of its own, where rabbit prints its arguments: what is typed, Tab, and the end of the line.
     const script = `zmodload zsh/zpty
@@ -118,7 +115,7 @@ zpty -d shell`;
       ["rabbit completions z", "completions,zsh"],
     ];
     const lines = typed.map(([line]) => line);
-    const out = await tool(directory, "timeout", "60", "zsh", "-f", "-c", script, "test", ...lines);
+    const out = await tool(directory, "zsh", "-f", "-c", script, "test", ...lines);
     assertEquals(out.trimEnd().split("\n"), typed.map(([, wanted]) => wanted));
   });
 });
@@ -133,7 +130,7 @@ Deno.test("rabbit completions of another shell is refused, and --json has the sc
   assertEquals(JSON.parse((await rabbit(".", ["completions", "bash", "--json"])).out), { script: script.slice(0, -1) });
 });
 
-Deno.test("rabbit man is a manual page with every command and flag", async () => {
+needs("rabbit man is a manual page with every command and flag", { programs: ["mandoc"] }, async () => {
   const { code, out, err } = await rabbit(".", ["man"]);
   assertEquals([code, err], [0, ""]);
   await inTemporary(async (directory) => {

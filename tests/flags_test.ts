@@ -8,6 +8,7 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import { dirname } from "@std/path/dirname";
 import { engineFlags } from "../lib/kernels/flags.ts";
 import { inTemporary, ROOT, text } from "./program.ts";
+import { needs } from "./support/needs.ts";
 
 const REVECTORIZE = "--experimental-wasm-revectorize";
 
@@ -53,10 +54,10 @@ for (const [name, kernel] of Object.entries(kernels)) {
 const AVX2 = Deno.build.os === "linux" && Deno.build.arch === "x86_64" &&
   /^flags.* avx2( |$)/m.test(Deno.readTextFileSync("/proc/cpuinfo"));
 
-Deno.test({
-  name: "V8 makes 256-bit operations of the products (needs a processor with AVX2)",
-  ignore: !AVX2,
-  fn: async () => {
+needs(
+  "V8 makes 256-bit operations of the products",
+  { lacks: AVX2 ? [] : ["needs Linux and a processor with AVX2"] },
+  async () => {
     const flags = [
       ...engineFlags(),
       "--trace-wasm-revectorize",
@@ -83,4 +84,4 @@ Deno.test({
     assert(products.length >= 14, `${products}`);
     assertEquals(products.filter((name) => !decided.has(names[name])), []);
   },
-});
+);

@@ -5,20 +5,22 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { findTools, Missing } from "../bench/guest/guest.ts";
 import { inTemporary, rabbit, type Ran, ROOT, text } from "./program.ts";
+import { EXECUTABLE, has, needs } from "./support/needs.ts";
 
-/** Why there is nothing to boot, or undefined. Where CI has given the executable, everything else must be there. */
-function missing(): string | undefined {
-  if (!Deno.env.get("RABBIT_BIN")) return "RABBIT_BIN=path of the executable";
-  if (Deno.env.get("CI") === "true") return undefined;
+const PROGRAMS = ["qemu-system-x86_64", "busybox"];
+
+/** What a guest lacks though the executable and the programs are there: a kernel, which is downloaded once. */
+function missing(): string[] {
+  if (!Deno.env.get("RABBIT_BIN") || !PROGRAMS.every(has)) return [];
   try {
     findTools();
+    return [];
   } catch (error) {
-    if (error instanceof Missing) return error.message;
+    if (error instanceof Missing) return [error.message];
     throw error;
   }
 }
-const why = missing();
-if (why !== undefined) console.error(`SKIPPED: the guest tests need ${why}`);
+const kernel = missing();
 
 /** Runs the task. */
 async function guest(args: readonly string[], env: Record<string, string> = {}): Promise<Ran> {
@@ -31,7 +33,7 @@ async function guest(args: readonly string[], env: Record<string, string> = {}):
 }
 
 function boots(name: string, fn: (directory: string) => Promise<void>): void {
-  Deno.test({ name, ignore: why !== undefined, fn: () => inTemporary(fn) });
+  needs(name, { programs: PROGRAMS, variables: EXECUTABLE, missing: kernel }, () => inTemporary(fn));
 }
 
 async function run(directory: string, ...commands: string[]): Promise<void> {

@@ -4,10 +4,9 @@ import { assert, assertEquals } from "@std/assert";
 import { exists } from "../lib/format/checkpoint.ts";
 import { adviseHugePages } from "../lib/kernels/huge_pages.ts";
 import { ROOT } from "./program.ts";
+import { needs } from "./support/needs.ts";
 
 const SETTING = "/sys/kernel/mm/transparent_hugepage/enabled";
-const known = exists(SETTING);
-if (!known) console.error(`huge_pages_test: the kernel knows no huge pages (${SETTING} is missing), 1 test is ignored`);
 
 /** The flags of the mapping that holds an address. */
 function flagsAt(address: bigint): string[] {
@@ -20,10 +19,10 @@ function flagsAt(address: bigint): string[] {
   throw new Error(`no mapping holds ${address}`);
 }
 
-Deno.test({
-  name: "adviseHugePages asks for the part of a memory that begins at `start`, and for no other",
-  ignore: !known,
-  fn() {
+needs(
+  "adviseHugePages asks for the part of a memory that begins at `start`, and for no other",
+  { lacks: exists(SETTING) ? [] : [`the kernel has no huge pages: no ${SETTING}`] },
+  () => {
     const memory = new WebAssembly.Memory({ initial: 256, maximum: 256, shared: true });
     const whole = new Uint8Array(memory.buffer) as Uint8Array<ArrayBuffer>;
     const address = BigInt(Deno.UnsafePointer.value(Deno.UnsafePointer.of(whole)));
@@ -33,7 +32,7 @@ Deno.test({
     assert(flagsAt(address + BigInt(whole.length - 1)).includes("hg"));
     assert(!flagsAt(address).includes("hg"));
   },
-});
+);
 
 Deno.test("adviseHugePages does nothing, and asks nobody, without the permission", async () => {
   const script = `

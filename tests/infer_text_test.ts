@@ -5,6 +5,7 @@ import { assert, assertEquals, assertMatch, assertNotEquals } from "@std/assert"
 import { join } from "@std/path/join";
 import { json, TINY } from "./models.ts";
 import { command, inTemporary, PROGRAM, rabbit, type Ran, ROOT } from "./program.ts";
+import { needs } from "./support/needs.ts";
 import { tokenizerJson, utf8, write } from "./testing.ts";
 
 const START = 300;
@@ -110,18 +111,15 @@ Deno.test("rabbit infer --stream writes the text alone, in whole characters, and
   });
 });
 
-Deno.test("rabbit infer shows the text on a terminal as it is decoded, and the lines after it", async () => {
+const TERMINAL = "rabbit infer shows the text on a terminal as it is decoded, and the lines after it";
+
+needs(TERMINAL, { programs: ["script"] }, async () => {
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"), TEXTS);
     const run = [...PROGRAM, "infer", "--model", directory, ...PROMPT, "--steps", "8"];
     const quoted = run.map((word) => `'${word}'`).join(" ");
-    let ran: Deno.CommandOutput;
-    try {
-      const options = { stdin: "null", env: { NO_COLOR: "1" } } as const;
-      ran = await new Deno.Command("script", { args: ["-qec", quoted, "/dev/null"], ...options }).output();
-    } catch (cause) {
-      throw new Error("this test needs script (Debian: apt-get install bsdutils)", { cause });
-    }
+    const options = { stdin: "null", env: { NO_COLOR: "1" } } as const;
+    const ran = await new Deno.Command("script", { args: ["-qec", quoted, "/dev/null"], ...options }).output();
     const out = new TextDecoder().decode(ran.stdout).replaceAll("\r\n", "\n");
     assertEquals(ran.code, 0, out);
     assertEquals(out.slice(0, SAID.length + 1), SAID + "\n");

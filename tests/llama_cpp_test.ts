@@ -7,10 +7,10 @@ import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path/join";
 import { json, MODELS, quantizeTo, TINY } from "./models.ts";
 import { inTemporary, rabbit, ROOT, text } from "./program.ts";
+import { needs } from "./support/needs.ts";
 import { write } from "./testing.ts";
 
 const PACKAGE = Deno.env.get("NODE_LLAMA_CPP");
-if (!PACKAGE) console.error("SKIPPED: the test of llama.cpp needs NODE_LLAMA_CPP=directory with node-llama-cpp");
 
 /** A vocabulary of as many words as the model has ids: llama.cpp's package does not load a model without one. */
 function vocabulary(size: number): Record<string, string> {
@@ -21,10 +21,10 @@ function vocabulary(size: number): Record<string, string> {
   return { "vocab.json": JSON.stringify(Object.fromEntries(words.map((w, n) => [w, n]))), "merges.txt": "" };
 }
 
-Deno.test({
-  name: "llama.cpp gives the known tokens for every exported model",
-  ignore: !PACKAGE,
-  async fn() {
+needs(
+  "llama.cpp gives the known tokens for every exported model",
+  { programs: ["node"], variables: { NODE_LLAMA_CPP: "directory where npm install node-llama-cpp was run" } },
+  async () => {
     await inTemporary(async (temporary) => {
       const names = [...Deno.readDirSync(MODELS)].filter(({ isDirectory }) => isDirectory).map(({ name }) => name)
         .sort();
@@ -65,4 +65,4 @@ Deno.test({
       }
     });
   },
-});
+);

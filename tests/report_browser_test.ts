@@ -12,35 +12,23 @@ import { page as pageOf } from "../lib/report/page.ts";
 import { quantizeTo, TINY } from "./models.ts";
 import { inTemporary, rabbit, ROOT } from "./program.ts";
 import { madeUp, withText, wrongFigures } from "./report_page.ts";
+import { isExecutable, needs, path } from "./support/needs.ts";
+
+const named = Deno.env.get("CHROMIUM");
 
 /** Where the browser is; undefined where there is none. */
-function findChromium(): string | undefined {
-  const named = Deno.env.get("CHROMIUM");
-  const places = named ? [named] : Deno.env.get("PATH")!.split(":").map((directory) => join(directory, "chromium"));
-  return places.find((path) => {
-    try {
-      return Deno.statSync(path).isFile;
-    } catch {
-      return false;
-    }
-  });
-}
-
-const chromium = findChromium();
-if (chromium === undefined) {
-  const need = "the tests of the report's page need Chromium: apt-get install chromium, or CHROMIUM=path";
-  if (Deno.env.get("CI") === "true") throw new Error(need);
-  console.error(`SKIPPED: ${need}`);
-}
+const chromium = named ? [named].find(isExecutable) : path("chromium");
 
 function inBrowser(name: string, fn: (browser: Browser, directory: string) => Promise<void>): void {
-  Deno.test({
+  needs(
     name,
-    ignore: chromium === undefined,
-    // The browser's connection and process are the library's to end.
-    sanitizeOps: false,
-    sanitizeResources: false,
-    fn: () =>
+    {
+      missing: chromium === undefined ? ["install chromium, or set CHROMIUM=path"] : [],
+      // The browser's connection and process are the library's to end.
+      sanitizeOps: false,
+      sanitizeResources: false,
+    },
+    () =>
       inTemporary(async (directory) => {
         const args = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
         const profile = Deno.makeTempDirSync({ prefix: "rabbit-chromium-" });
@@ -52,7 +40,7 @@ function inBrowser(name: string, fn: (browser: Browser, directory: string) => Pr
           Deno.removeSync(profile, { recursive: true });
         }
       }),
-  });
+  );
 }
 
 /** A4 between margins of 14 mm, in CSS pixels. */
