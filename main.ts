@@ -4,6 +4,8 @@
  * @module
  */
 
+// First, so that no other module is loaded before the program has given up what it does not need.
+import "./lib/cli/startup.ts";
 import { adviseCommand } from "./lib/cli/advise.ts";
 import { compareCommand } from "./lib/cli/compare.ts";
 import { completionsCommand } from "./lib/cli/completions.ts";

@@ -7,18 +7,10 @@
 
 import { parseArgs } from "@std/cli/parse-args";
 import { dirname } from "@std/path/dirname";
+import { permissionFlags } from "../lib/cli/permissions.ts";
 import { revision } from "../lib/cli/revision.ts";
 import { engineFlags } from "../lib/kernels/flags.ts";
 import config from "../deno.json" with { type: "json" };
-
-/** What the program may do. No network, no subprocess, no other variable of the environment. */
-const PERMISSIONS = ["--allow-read", "--allow-write", "--allow-env=RABBIT_DEBUG,NO_COLOR", "--no-prompt"];
-
-/**
- * Foreign functions, of which it calls one, madvise in lib/kernels/huge_pages.ts. Deno can't allow a library of the system
- * by its name alone.
- */
-const LINUX_PERMISSIONS = ["--allow-ffi"];
 
 /** Modules that are started by name only, where they exist. */
 const WORKERS = ["lib/chunk_worker.ts", "lib/kernels/worker.ts"];
@@ -55,8 +47,7 @@ try {
       "compile",
       "--config",
       `${temporary}/deno.json`,
-      ...PERMISSIONS,
-      ...(machine.os === "linux" ? LINUX_PERMISSIONS : []),
+      ...permissionFlags(machine.os),
       `--v8-flags=${engineFlags(machine).join(",")}`,
       ...workers,
       ...output,

@@ -69,6 +69,8 @@ export function systemError(action: string, cause: unknown): Error {
     [/os error 40\b/, "too many levels of symbolic links"],
     [/os error 36\b/, "the name is too long"],
     [/os error 17\b/, "it exists already"],
+    // Of /dev, /proc and /sys Deno lets a program use little that may not do everything.
+    [/^Requires \w+ access to /, "the program is not permitted to use it; standard input is /dev/fd/0"],
   ];
   const reason = known.find(([pattern]) => pattern.test(text))?.[1] ?? text.split("\n")[0];
   return new SystemError(`${action}: ${reason}`, { cause });

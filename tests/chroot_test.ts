@@ -2,7 +2,7 @@
  * The executable that RABBIT_BIN names, in a root directory that has nothing else: what a guest's initramfs will hold.
  */
 
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { libraries } from "../bench/guest/guest.ts";
 import { inTemporary, PROGRAM, rabbit, type Ran, text, tree } from "./program.ts";
 import { EXECUTABLE, needs } from "./support/needs.ts";
@@ -53,6 +53,7 @@ needs(
         const { code, out, err } = run("chroot", root, "/rabbit", "compare");
         assertEquals({ code, err }, { code: 0, err: "" });
         assertStringIncludes(out, "COMPARE result match=true tokens=8 max_diff=0.000000");
+        assertMatch(out, /^COMPARE memory models=one-at-a-time peak_rss=\d{8,}$/m);
         assertEquals(out.trimEnd().split("\n").at(-1), "COMPARE OK");
       } finally {
         assertEquals(run("umount", `${root}/proc`).code, 0);

@@ -2,7 +2,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { exists } from "../lib/format/checkpoint.ts";
-import { adviseHugePages } from "../lib/kernels/huge_pages.ts";
+import { adviseHugePages } from "../lib/libc.ts";
 import { ROOT } from "./program.ts";
 import { needs } from "./support/needs.ts";
 
@@ -36,7 +36,7 @@ needs(
 
 Deno.test("adviseHugePages does nothing, and asks nobody, without the permission", async () => {
   const script = `
-    import { adviseHugePages } from "${new URL("../lib/kernels/huge_pages.ts", import.meta.url)}";
+    import { adviseHugePages } from "${new URL("../lib/libc.ts", import.meta.url)}";
     adviseHugePages(new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true }), 0);
     console.log("went on");
   `;

@@ -3,7 +3,7 @@ import { ROOT, tree } from "./program.ts";
 
 /** The layers, lowest first. A module imports from its own layer and from lower ones. */
 const LAYERS: readonly (readonly RegExp[])[] = [
-  [/^lib\/errors\.ts$/, /^lib\/metrics\.ts$/, /^lib\/node\.ts$/],
+  [/^lib\/errors\.ts$/, /^lib\/metrics\.ts$/, /^lib\/(libc|node)\.ts$/],
   [/^lib\/format\//],
   [/^lib\/kernels\//],
   [/^lib\/decoder\//, /^lib\/chunks\.ts$/, /^lib\/chunk_worker\.ts$/, /^lib\/(pace|pieces)\.ts$/],

@@ -11,6 +11,7 @@ import { loadTokenizer, type Tokenizer } from "../decoder/tokenizer.ts";
 import { UsageError } from "../errors.ts";
 import { type Checkpoint, openCheckpoint, readText, TensorReader } from "../format/checkpoint.ts";
 import type { Operations } from "../kernels/operations.ts";
+import { processStatus } from "../libc.ts";
 import type { Arguments, Flag } from "./flags.ts";
 import { warn } from "./output.ts";
 
@@ -118,14 +119,12 @@ function parseIds(text: string): number[] {
   });
 }
 
-/** The most memory that the process has had, in bytes, and what it has now; the former is undefined where /proc does not tell. */
-export function memory(): { peak?: number; now?: number } {
-  try {
-    const status = Deno.readTextFileSync("/proc/self/status");
-    const of = (field: string) => Number(new RegExp(`^${field}:\\s*(\\d+) kB`, "m").exec(status)?.[1]) * 1024;
-    return { peak: of("VmHWM"), now: of("VmRSS") };
-  } catch (error) {
-    if (error instanceof Error) return { now: Deno.memoryUsage().rss };
-    throw error;
-  }
+/** The most memory that the process has had, in bytes, and what it has now; Linux alone says the former. */
+export function memory(): { peak?: number; now: number } {
+  const status = processStatus();
+  const of = (field: string) => {
+    const kilobytes = new RegExp(`^${field}:\\s*(\\d+) kB$`, "m").exec(status ?? "")?.[1];
+    return kilobytes === undefined ? undefined : Number(kilobytes) * 1024;
+  };
+  return { peak: of("VmHWM"), now: of("VmRSS") ?? Deno.memoryUsage().rss };
 }

@@ -7,7 +7,7 @@
 
 import { UsageError } from "../errors.ts";
 import { type BlockFormat, F16, F32, type Format, matrixBytes } from "../format/blocks.ts";
-import { adviseHugePages } from "./huge_pages.ts";
+import { adviseHugePages } from "../libc.ts";
 import {
   COMMAND_WORDS,
   CONTROL,
