@@ -18,7 +18,7 @@ import { inferCommand } from "./lib/cli/infer.ts";
 import { inspectCommand } from "./lib/cli/inspect.ts";
 import { manCommand } from "./lib/cli/man.ts";
 import { matmulCommand } from "./lib/cli/matmul.ts";
-import { ClosedPipe, Interrupted, Output, writeLine } from "./lib/cli/output.ts";
+import { ClosedPipe, complain, Interrupted, Output, printError, printText, variable } from "./lib/cli/output.ts";
 import { quantizeCommand } from "./lib/cli/quantize.ts";
 import { reportCommand } from "./lib/cli/report.ts";
 import { NotSound, verifyCommand } from "./lib/cli/verify.ts";
@@ -44,19 +44,19 @@ COMMANDS.push(completionsCommand(COMMANDS), manCommand(COMMANDS, config.version)
 
 async function run([word, ...rest]: readonly string[]): Promise<number> {
   if (word === undefined || word === "--help" || word === "-h" || word === "help") {
-    writeLine(programHelp(COMMANDS));
+    printText(programHelp(COMMANDS));
     return word === undefined ? 2 : 0;
   }
   if (word === "--version") {
     const built = revision();
-    writeLine(`rabbit ${config.version}${built === undefined ? "" : ` (${built})`}`);
+    printText(`rabbit ${config.version}${built === undefined ? "" : ` (${built})`}`);
     return 0;
   }
   const command = COMMANDS.find(({ name }) => name === word);
   if (command === undefined) throw unknown("command", word, COMMANDS.map(({ name }) => name), "rabbit --help");
   const args = parse(command, rest);
   if (args.switches.has("help")) {
-    writeLine(commandHelp(command));
+    printText(commandHelp(command));
     return 0;
   }
   const out = new Output({ quantize: "QUANT" }[word] ?? word.toUpperCase(), args.switches.has("json"));
@@ -71,16 +71,20 @@ function report(thrown: unknown): number {
   const known = [CheckpointError, SystemError, UsageError, Interrupted, NotSound].some((kind) => error instanceof kind);
   const text = error instanceof Error ? error.message : String(error);
   const command = COMMANDS.some(({ name }) => name === Deno.args[0]) ? `${Deno.args[0]}: ` : "";
-  try {
-    console.error(
-      `rabbit: ${command}${known ? "" : "internal error, please report it: "}${text.replaceAll("\n", " ")}`,
-    );
-    if (Deno.env.get("RABBIT_DEBUG")) console.error(error);
-  } catch {
-    // Where standard error can't be written to, the exit status is all that can be said.
-  }
+  complain(`${command}${known ? "" : "internal error, please report it: "}${text}`);
+  if (variable("RABBIT_DEBUG") !== "") printError(Deno.inspect(error));
   if (error instanceof Interrupted) return error.status;
   return error instanceof NotSound ? 1 : 2;
 }
+
+// An error that no caller catches is reported like any other.
+globalThis.addEventListener("error", (event) => {
+  event.preventDefault();
+  Deno.exit(report(event.error));
+});
+globalThis.addEventListener("unhandledrejection", (event) => {
+  event.preventDefault();
+  Deno.exit(report(event.reason));
+});
 
 Deno.exit(await run(Deno.args).catch(report));

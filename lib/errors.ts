@@ -1,6 +1,6 @@
 /**
- * The two errors that rabbit raises on purpose. Everything else that reaches main.ts is a defect or the
- * operating system's refusal.
+ * The errors that rabbit raises on purpose, and how messages show text from files. Any other error that reaches main.ts
+ * is a defect.
  *
  * @module
  */
@@ -15,12 +15,33 @@ export interface Place {
   field?: string;
 }
 
-/** A name from a file, quoted so that a message stays on one line whatever the name holds. */
+/**
+ * Characters that a terminal acts on, that reorder or break the text around them, or that are invisible: control
+ * characters, line and paragraph separators, bidirectional controls, zero width characters and the like, lone surrogates.
+ */
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Default_Ignorable_Code_Point}]/gu;
+
+/**
+ * The text with such characters written as \uXXXX, one escape for each UTF-16 unit, as in JSON. In a JSON text they can
+ * only occur within strings, whose values stay the same.
+ *
+ * @param keep characters that stay as they are
+ */
+export function visible(text: string, keep = ""): string {
+  return text.replace(HIDDEN, (c) => keep.includes(c) ? c : c.replace(/[^]/g, escapeUnit));
+}
+
+function escapeUnit(unit: string): string {
+  return "\\u" + unit.charCodeAt(0).toString(16).padStart(4, "0");
+}
+
+/** More of a name is not shown. */
+const MAX_NAME = 200;
+
+/** A name from a file, quoted so that a message stays short and on one line whatever the name holds. */
 export function quote(text: string): string {
-  const short = text.length > 200 ? text.slice(0, 200) + "…" : text;
-  return JSON.stringify(short).replace(/[\u007f-\u009f\u2028\u2029]/g, (c) => {
-    return "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0");
-  });
+  const short = text.length > MAX_NAME ? text.slice(0, MAX_NAME).replace(/[\ud800-\udbff]$/, "") + "…" : text;
+  return visible(JSON.stringify(short));
 }
 
 /** The file is bad (or not what the command needs): trying again will not help. */

@@ -155,7 +155,7 @@ Deno.test("JsonReader refuses a number of 400 digits or more unread", () => {
 Deno.test("JsonReader refuses what is not JSON, saying where", () => {
   refused("", "expected a value, found the end at character 0", 0);
   refused("  ", "expected a value, found the end at character 2", 2);
-  refused("\ufeff{}", 'expected a value, found "\ufeff{}" at character 0', 0);
+  refused("\ufeff{}", 'expected a value, found "\\ufeff{}" at character 0', 0);
   refused("\u00a01", 'expected a value, found "\u00a01" at character 0', 0);
   refused("\f1", 'expected a value, found "\\f1" at character 0', 0);
   refused("nul", 'expected a value, found "nul" at character 0', 0);
@@ -305,7 +305,7 @@ Deno.test("parseJson gives what JSON.parse gives, and says in one line what is n
     ["", "expected a value, found the end in line 1, column 1"],
     ['{"a":\u001b}', 'expected a value, found "\\u001b}" in line 1, column 6'],
     ["[1,\r\n", "expected a value, found the end in line 2, column 1"],
-    ['{"a":1}\n\u202ex', 'expected the end, found "\u202ex" in line 2, column 1'],
+    ['{"a":1}\n\u202ex', 'expected the end, found "\\u202ex" in line 2, column 1'],
     ['["a\nb"]', "control character in a string in line 1, column 4"],
     ['["\\ud800"]', "lone surrogate in a string in line 1, column 3"],
     ['["\\udc07\\ud83d"]', "lone surrogate in a string in line 1, column 3"],

@@ -180,7 +180,7 @@ const RULES: Record<string, [header: string | Uint8Array, dataBytes: number, mes
     ["", 0, 'm: header: expected "{" first, found ""'],
     [" {}", 0, 'm: header: expected "{" first, found " {}"'],
     ["[]", 0, 'm: header: expected "{" first, found "[]"'],
-    ["\ufeff{}", 0, 'm: header: expected "{" first, found "\ufeff{}"'],
+    ["\ufeff{}", 0, 'm: header: expected "{" first, found "\\ufeff{}"'],
     ["\u0080\0PK-not-a-header", 0, 'm: header: expected "{" first, found "\\u0080\\u0000PK-not-a-h"'],
   ],
   "a header that is not JSON": [

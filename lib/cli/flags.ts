@@ -6,7 +6,7 @@
 
 import { parseArgs } from "@std/cli/parse-args";
 import { closestString } from "@std/text/closest-string";
-import { UsageError } from "../errors.ts";
+import { quote, UsageError } from "../errors.ts";
 import type { Output } from "./output.ts";
 
 /** One option of a command. */
@@ -94,7 +94,7 @@ export class Arguments {
     const value = Number(text);
     if (!/^\d+$/.test(text) || value < min || value > max) {
       const range = max === Number.MAX_SAFE_INTEGER ? `${min} or more` : `${min} to ${max}`;
-      throw new UsageError(`--${flag} takes a whole number of ${range}, found "${text}"`);
+      throw new UsageError(`--${flag} takes a whole number of ${range}, found ${quote(text)}`);
     }
     return value;
   }
@@ -120,7 +120,7 @@ export class Arguments {
 
   /** The error for a value that fails a check of the command's own. */
   invalid(flag: string, wanted: string): UsageError {
-    return new UsageError(`--${flag} takes ${wanted}, found "${this.values.get(flag)}"`);
+    return new UsageError(`--${flag} takes ${wanted}, found ${quote(this.values.get(flag)!)}`);
   }
 
   /** `--threads`. @throws {UsageError} */
@@ -192,7 +192,7 @@ function check(command: Command, positionals: readonly string[], values: Readonl
   const needed = command.positionals.filter(({ optional }) => !optional);
   if (positionals.length < needed.length) throw new UsageError(`${needed[positionals.length].name} is missing${hint}`);
   if (positionals.length > command.positionals.length && !command.positionals.at(-1)?.many) {
-    throw new UsageError(`unexpected argument "${positionals[command.positionals.length]}"${hint}`);
+    throw new UsageError(`unexpected argument ${quote(positionals[command.positionals.length])}${hint}`);
   }
   command.positionals.forEach(({ name }, n) => checkChoice(`argument ${n + 1}`, name, positionals[n]));
 }
@@ -200,7 +200,7 @@ function check(command: Command, positionals: readonly string[], values: Readonl
 function checkChoice(name: string, value: string | undefined, found: string | undefined): void {
   const choices = choicesOf(value);
   if (found !== undefined && choices.length > 0 && !choices.includes(found)) {
-    throw new UsageError(`${name} takes ${choices.join(" or ")}, found "${found}"`);
+    throw new UsageError(`${name} takes ${choices.join(" or ")}, found ${quote(found)}`);
   }
 }
 
@@ -208,7 +208,7 @@ function checkChoice(name: string, value: string | undefined, found: string | un
 export function unknown(what: string, word: string, known: readonly string[], help: string): UsageError {
   const nearest = closestString(word, known);
   const near = nearest !== undefined && distance(word, nearest) <= Math.max(2, word.length / 3);
-  return new UsageError(`unknown ${what} "${word}"; ${near ? `did you mean ${nearest}?` : `see ${help}`}`);
+  return new UsageError(`unknown ${what} ${quote(word)}; ${near ? `did you mean ${nearest}?` : `see ${help}`}`);
 }
 
 function distance(a: string, b: string): number {

@@ -19,7 +19,7 @@ import {
   promptOf,
   tokenizerFor,
 } from "./model.ts";
-import { Fixed, type Output, warn, write } from "./output.ts";
+import { Fixed, onTerminal, type Output, printAnswer, warn } from "./output.ts";
 
 /** The page that `mapped` counts in. */
 const PAGE_BYTES = 4096;
@@ -176,7 +176,7 @@ class Text {
     this.#checkpoint = checkpoint;
     const asked = args.switches.has("stream");
     if (asked && !hasTokenizer(directory)) throw noTokenizer("stream", directory, "copy them there");
-    this.#terminal = Deno.stdout.isTerminal();
+    this.#terminal = onTerminal();
     this.#live = asked || (this.#terminal && !out.json && hasTokenizer(directory));
     if (asked) out.divert();
     if (args.values.has("system") && !args.switches.has("chat")) throw new UsageError("--system needs --chat");
@@ -211,12 +211,12 @@ class Text {
   async show(token: number): Promise<void> {
     if (!this.#live) return;
     if (this.#stream === undefined) this.#stream = (await this.#decoder())?.stream() ?? null;
-    write(this.#stream?.push(token) ?? "");
+    printAnswer(this.#stream?.push(token) ?? "");
   }
 
   /** Writes the rest. */
   end(): void {
-    if (this.#live) write((this.#stream?.end() ?? "") + (this.#terminal ? "\n" : ""));
+    if (this.#live) printAnswer((this.#stream?.end() ?? "") + (this.#terminal ? "\n" : ""));
   }
 
   /** The line of the text, unless it was shown. */

@@ -46,7 +46,10 @@ export function manual(commands: readonly Command[], version: string): string {
       ["130, 143", "interrupted by SIGINT, SIGTERM; nothing is left behind"],
     ]),
     ".SH ENVIRONMENT",
-    ...tagged([["RABBIT_DEBUG", "adds the stack trace to an error, where it is set and not empty"]]),
+    ...tagged([
+      ["RABBIT_DEBUG", "adds the stack trace to an error, where it is set and not empty"],
+      ["TERM", "progress is shown where it is set, not empty and not dumb"],
+    ]),
     ".SH EXAMPLES",
     ".nf",
     ...commands.map(({ example }) => roff(example)),

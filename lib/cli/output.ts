@@ -1,10 +1,11 @@
 /**
  * What the program prints: result lines or one JSON object on standard output, warnings and progress on standard error.
+ * Everything that it writes goes through this module, so that no name or text of a file can do anything to a terminal.
  *
  * @module
  */
 
-import { systemError } from "../errors.ts";
+import { systemError, visible } from "../errors.ts";
 
 /** A number with the digits that a line shows; JSON gets the number. */
 export class Fixed {
@@ -25,13 +26,17 @@ export class ClosedPipe extends Error {
 /** Collects or prints the results of one command. */
 export class Output {
   readonly #object: Record<string, unknown> = {};
-  #print = writeLine;
+  #stream = STDOUT;
 
   constructor(readonly name: string, readonly json: boolean) {}
 
   /** From here on the results go to standard error: standard output is for something else. */
   divert(): void {
-    this.#print = (text) => writeTo(Deno.stderr, "standard error", text + "\n");
+    this.#stream = STDERR;
+  }
+
+  #print(line: string): void {
+    write(this.#stream, visible(line) + "\n");
   }
 
   /** Prints `NAME key=value …`, or adds the keys to the JSON object. */
@@ -64,10 +69,10 @@ export class Output {
     else this.#print(`${this.name} ${word}`);
   }
 
-  /** Prints a text as it is, or sets the key to it. */
+  /** Prints a text of several lines, or sets the key to it. */
   text(key: string, text: string): void {
     if (this.json) this.#object[key] = text;
-    else this.#print(text);
+    else printText(text);
   }
 
   /** Prints the JSON object, if that is what is wanted. */
@@ -92,34 +97,75 @@ function show(value: Value): string {
   if (value instanceof Fixed) return value.value.toFixed(value.digits);
   if (Array.isArray(value)) return `[${value.join(",")}]`;
   const text = String(value);
-  // A value is one word, whatever stands in a path or a tensor's name.
-  // deno-lint-ignore no-control-regex
-  return /^[^\s"\u0000-\u001f\u007f-\u009f]+$/.test(text) ? text : JSON.stringify(text);
+  // A value is one word or a JSON string, whatever a path or a tensor's name contains.
+  return text !== "" && !/[\s"]/.test(text) && visible(text) === text ? text : visible(JSON.stringify(text));
 }
 
-/** Writes a line to standard output. @throws {ClosedPipe} @throws {SystemError} such as a full disk */
-export function writeLine(text: string): void {
-  write(text + "\n");
+interface Stream {
+  readonly name: string;
+  readonly to: { writeSync(bytes: Uint8Array): number };
 }
 
-/** Writes to standard output. @throws {ClosedPipe} @throws {SystemError} such as a full disk */
-export function write(text: string): void {
-  writeTo(Deno.stdout, "standard output", text);
-}
+const STDOUT: Stream = { name: "standard output", to: Deno.stdout };
+const STDERR: Stream = { name: "standard error", to: Deno.stderr };
 
-function writeTo(stream: { writeSync(bytes: Uint8Array): number }, name: string, text: string): void {
+function write({ name, to }: Stream, text: string): void {
   const bytes = new TextEncoder().encode(text);
   try {
-    for (let done = 0; done < bytes.length;) done += stream.writeSync(bytes.subarray(done));
+    for (let done = 0; done < bytes.length;) done += to.writeSync(bytes.subarray(done));
   } catch (error) {
     if (error instanceof Deno.errors.BrokenPipe) throw new ClosedPipe();
     throw systemError(`cannot write to ${name}`, error);
   }
 }
 
-/** Writes a warning to standard error, in one line whatever it quotes. */
+/** Writes a text of several lines to standard output. @throws {ClosedPipe} @throws {SystemError} such as a full disk */
+export function printText(text: string): void {
+  write(STDOUT, visible(text, "\n\t") + "\n");
+}
+
+/** What of an answer a terminal gets as it is: line feeds, tabs, joiners and variation selectors (of emoji, say). */
+const PROSE = "\n\t\u200c\u200d\ufe0e\ufe0f";
+
+/** Whether standard output is a terminal. */
+export function onTerminal(): boolean {
+  return Deno.stdout.isTerminal();
+}
+
+/**
+ * Writes a piece of a model's answer to standard output: as it is into a file or a pipe, {@link visible} on a terminal.
+ *
+ * @throws {ClosedPipe}
+ * @throws {SystemError} such as a full disk
+ */
+export function printAnswer(piece: string): void {
+  write(STDOUT, onTerminal() ? visible(piece, PROSE) : piece);
+}
+
+/** A longer message is cut in the middle, since it begins with what is wrong and ends with what to do. */
+const MAX_MESSAGE = 2000;
+const MESSAGE_END = 600;
+
+/** Writes `rabbit: TEXT` to standard error, in one line whatever it quotes. */
+export function complain(text: string): void {
+  const short = text.length <= MAX_MESSAGE
+    ? text
+    : `${text.slice(0, MAX_MESSAGE - MESSAGE_END)} … ${text.slice(-MESSAGE_END)}`;
+  printError(`rabbit: ${visible(short.replace(/\r?\n/g, " "))}`);
+}
+
+/** Writes a text of several lines to standard error. */
+export function printError(text: string): void {
+  try {
+    write(STDERR, visible(text, "\n\t") + "\n");
+  } catch {
+    // Where standard error can't be written to, the exit status is all that can be said.
+  }
+}
+
+/** Writes a warning to standard error. */
 export function warn(command: string, text: string): void {
-  console.error(`rabbit: warning: ${command}: ${text.replaceAll("\n", " ")}`);
+  complain(`warning: ${command}: ${text}`);
 }
 
 /** Bytes a second, as a bar shows them. */
@@ -132,6 +178,17 @@ export function tokensPerSecond(perSecond: number): string {
   return `${perSecond.toFixed(0)} tokens/s`;
 }
 
+/** A variable of the environment; empty where it is not set or may not be read. */
+export function variable(name: string): string {
+  const { state } = Deno.permissions.querySync({ name: "env", variable: name });
+  return state === "granted" ? Deno.env.get(name) ?? "" : "";
+}
+
+/** Whether standard error is a terminal that knows escape sequences. */
+function showsBars(): boolean {
+  return Deno.stderr.isTerminal() && !["", "dumb"].includes(variable("TERM"));
+}
+
 /**
  * A bar on standard error when that is a terminal: part, rate and time left. Call the result with what is done, in bytes
  * or in what `showRate` knows.
@@ -141,7 +198,7 @@ export async function progressBar(
   total: number,
   showRate = megabytes,
 ): Promise<{ update(done: number): void; stop(): void }> {
-  if (!Deno.stderr.isTerminal() || total === 0) return { update() {}, stop() {} };
+  if (total === 0 || !showsBars()) return { update() {}, stop() {} };
   const { default: progress } = await import("cli-progress");
   const bar = new progress.SingleBar({
     format: `${label} [{bar}] {percentage}%  {rate}  {eta_formatted} left`,
@@ -149,8 +206,10 @@ export async function progressBar(
     barIncompleteChar: " ",
     barsize: 30,
     clearOnComplete: true,
-    hideCursor: true,
     noTTYOutput: false,
+    // The settings of the terminal do not change, so that no signal can leave it with others.
+    hideCursor: false,
+    linewrap: true,
   });
   const start = performance.now();
   bar.start(total, 0, { rate: "" });
