@@ -85,7 +85,7 @@ export function systemError(action: string, cause: unknown): Error {
     [/os error 13\b|os error 1\b|EACCES|EPERM/, "permission denied"],
     [/os error 30\b/, "the file system is read-only"],
     [/os error 122\b/, "the disk quota is used up"],
-    [/os error 27\b/, "the file system does not take a file of this size"],
+    [/os error 27\b/, "the file would be larger than the file system or the limit of the process (ulimit -f) allows"],
     [/os error 23\b|os error 24\b/, "too many open files; raise the limit (ulimit -n)"],
     [/os error 40\b/, "too many levels of symbolic links"],
     [/os error 36\b/, "the name is too long"],

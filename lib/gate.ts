@@ -21,11 +21,20 @@ export const GATE_TOLERANCE = 1e-3;
 /** Tokens that the gate decodes. */
 export const GATE_STEPS = 8;
 
-/** A directory with the gate's model in `float` and its quantized form in `quant`. */
-export async function prepareGate(directory: string, format: BlockFormat, threads: number): Promise<void> {
+/**
+ * A directory with the gate's model in `float` and its quantized form in `quant`.
+ *
+ * @throws the reason of `signal`
+ */
+export async function prepareGate(
+  directory: string,
+  format: BlockFormat,
+  threads: number,
+  signal?: AbortSignal,
+): Promise<void> {
   generate(join(directory, "float"), { exact: format.levels });
   const plan = planQuantize(openCheckpoint(join(directory, "float")), format);
-  await quantize(plan, join(directory, "quant"), { threads, force: false });
+  await quantize(plan, join(directory, "quant"), { threads, force: false, signal });
 }
 
 /** What the gate found. */

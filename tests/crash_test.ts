@@ -85,7 +85,7 @@ function size(path: string): number {
   }
 }
 
-for (const [signal, status] of [["SIGINT", 130], ["SIGTERM", 143]] as const) {
+for (const [signal, status] of [["SIGHUP", 129], ["SIGINT", 130], ["SIGQUIT", 131], ["SIGTERM", 143]] as const) {
   Deno.test(`${signal} during quantize ends it with status ${status}, and nothing is left`, () =>
     inTemporary(async (cwd) => {
       writeZeros(`${cwd}/in`);

@@ -1,9 +1,10 @@
 import { WIDTHS } from "../format/blocks.ts";
 import { GATE_STEPS, prepareGate, runGate } from "../gate.ts";
 import { Pool } from "../kernels/pool.ts";
+import { nextTurn } from "../node.ts";
 import { type Command, THREADS } from "./flags.ts";
 import { PUBLISHED_PROMPT } from "./model.ts";
-import { Fixed } from "./output.ts";
+import { Fixed, interruptible, type Output } from "./output.ts";
 
 /** `rabbit gate` */
 export const gateCommand: Command = {
@@ -15,30 +16,38 @@ export const gateCommand: Command = {
   example: "rabbit gate",
   async run(args, out) {
     const threads = args.threads();
-    let pass = true;
     const pool = new Pool({ threads });
     try {
-      for (const format of WIDTHS) {
-        const directory = Deno.makeTempDirSync({ prefix: "rabbit-gate-" });
-        try {
-          await prepareGate(directory, format, threads);
-          const { match, steps, prefill, pass: passed } = await runGate(directory, pool, PUBLISHED_PROMPT);
-          pass &&= passed;
-          out.item("list", {
-            bits: format.bits,
-            match,
-            tokens: GATE_STEPS,
-            max_diff: new Fixed(Math.max(steps.max, prefill.max), 6),
-            pass: passed,
-          });
-        } finally {
-          Deno.removeSync(directory, { recursive: true });
-        }
-      }
+      const pass = await interruptible((signal) => passAll(pool, threads, signal, out));
+      out.verdict(pass ? "OK" : "FAIL");
+      return pass ? 0 : 1;
     } finally {
       pool.close();
     }
-    out.verdict(pass ? "OK" : "FAIL");
-    return pass ? 0 : 1;
   },
 };
+
+/** Whether every width passes. @throws the reason of `signal` */
+async function passAll(pool: Pool, threads: number, signal: AbortSignal, out: Output): Promise<boolean> {
+  let pass = true;
+  for (const format of WIDTHS) {
+    const directory = Deno.makeTempDirSync({ prefix: "rabbit-gate-" });
+    try {
+      await prepareGate(directory, format, threads, signal);
+      const { match, steps, prefill, pass: passed } = await runGate(directory, pool, PUBLISHED_PROMPT);
+      await nextTurn();
+      signal.throwIfAborted();
+      pass &&= passed;
+      out.item("list", {
+        bits: format.bits,
+        match,
+        tokens: GATE_STEPS,
+        max_diff: new Fixed(Math.max(steps.max, prefill.max), 6),
+        pass: passed,
+      });
+    } finally {
+      Deno.removeSync(directory, { recursive: true });
+    }
+  }
+  return pass;
+}

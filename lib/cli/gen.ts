@@ -3,6 +3,7 @@ import { WIDTHS } from "../format/blocks.ts";
 import { MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
 import { generate } from "../gen.ts";
 import { type Command, FORCE } from "./flags.ts";
+import { interruptible } from "./output.ts";
 import { BITS } from "./quantize.ts";
 
 /** `rabbit gen` */
@@ -21,13 +22,14 @@ export const genCommand: Command = {
     FORCE,
   ],
   example: "rabbit gen --out dev && rabbit quantize --in dev --out dev-q4",
-  // deno-lint-ignore require-await
   async run(args, out) {
     const bits = args.choice("exact", BITS);
     const levels = WIDTHS.find((format) => String(format.bits) === bits)?.levels;
     const seed = args.integer("seed", 0, 2 ** 32 - 1) ?? 0;
     const directory = args.text("out");
-    generate(directory, { seed, exact: levels, force: args.switches.has("force") });
+    const force = args.switches.has("force");
+    // A signal waits until the files have their names.
+    await interruptible(() => Promise.resolve(generate(directory, { seed, exact: levels, force })));
     const { tensors, files } = openCheckpoint(directory);
     const model = join(directory, MODEL_FILE);
     out.line({ model, bytes: files[0].bytes, tensors: tensors.length, seed, exact: bits ?? "none" });

@@ -43,7 +43,7 @@ export function manual(commands: readonly Command[], version: string): string {
       ["0", "yes, or done"],
       ["1", "the answer is no"],
       ["2", "trouble: wrong usage, input that can't be read or is refused, a full disk"],
-      ["130, 143", "interrupted by SIGINT, SIGTERM; nothing is left behind"],
+      ["129, 130, 131, 143", "interrupted by SIGHUP, SIGINT, SIGQUIT, SIGTERM; nothing is left behind"],
     ]),
     ".SH ENVIRONMENT",
     ...tagged([

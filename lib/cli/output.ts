@@ -6,6 +6,7 @@
  */
 
 import { systemError, visible } from "../errors.ts";
+import { signalIsIgnored } from "../libc.ts";
 
 /** A number with the digits that a line shows; JSON gets the number. */
 export class Fixed {
@@ -246,17 +247,36 @@ export class Interrupted extends Error {
   }
 }
 
-/** Runs `work` with a signal that aborts on SIGINT and SIGTERM, so that it can tidy up. */
+/** Signals that end the program, and the exit status of a shell for each: 128 and the signal's number. */
+const SIGNALS = [["SIGHUP", 129], ["SIGINT", 130], ["SIGQUIT", 131], ["SIGTERM", 143]] as const;
+
+/** Signals that were ignored at the start: SIGHUP under nohup, SIGINT and SIGQUIT of a script's background job. */
+const IGNORED: ReadonlySet<string> = new Set(
+  SIGNALS.filter(([, status]) => signalIsIgnored(status - 128)).map(([name]) => name),
+);
+
+function ignore(name: Deno.Signal): void {
+  Deno.addSignalListener(name, () => {});
+}
+
+/**
+ * Runs `work` with a signal that aborts on SIGHUP, SIGINT, SIGQUIT and SIGTERM, so that it can tidy up. From here on a
+ * write beyond `ulimit -f` fails with an error and does not end the program.
+ */
 export async function interruptible<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const controller = new AbortController();
-  const handlers = ([["SIGINT", 130], ["SIGTERM", 143]] as const).map(([name, status]) => {
-    const handler = () => controller.abort(new Interrupted(name, status));
-    Deno.addSignalListener(name, handler);
-    return () => Deno.removeSignalListener(name, handler);
-  });
+  const handlers: [Deno.Signal, () => void][] = [];
+  ignore("SIGXFSZ");
+  for (const [name, status] of SIGNALS) {
+    // With the first listener Deno installs handlers for other signals too, which end the program: without a listener of
+    // its own a signal would not stay ignored.
+    if (IGNORED.has(name)) ignore(name);
+    else handlers.push([name, () => controller.abort(new Interrupted(name, status))]);
+  }
+  for (const [name, handler] of handlers) Deno.addSignalListener(name, handler);
   try {
     return await work(controller.signal);
   } finally {
-    for (const remove of handlers) remove();
+    for (const [name, handler] of handlers) Deno.removeSignalListener(name, handler);
   }
 }

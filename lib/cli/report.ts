@@ -6,6 +6,7 @@ import { CheckpointError } from "../errors.ts";
 import { bytesOf, type Checkpoint, nameOf } from "../format/checkpoint.ts";
 import { checkOutputFile, NewFiles, type Seen } from "../format/new_files.ts";
 import { Pool } from "../kernels/pool.ts";
+import { nextTurn } from "../node.ts";
 import { planQuantize } from "../quantize.ts";
 import { decodeFloat, decodeQuantized, figures, type Measured, type Report, type Step } from "../report/figures.ts";
 import { type Against, verifyAgainst } from "../verify.ts";
@@ -41,7 +42,12 @@ export const reportCommand: Command = {
     const float = openModel(floatPath);
     const quants = quantPaths.map((path) => openQuantized(path, float, undefined));
     for (const { checkpoint } of quants) checkQuantized(checkpoint, float.checkpoint);
-    const seen = checkPage(args, [float, ...quants]);
+    const seen = await interruptible(async (signal) => {
+      const seen = checkPage(args, [float, ...quants]);
+      await nextTurn();
+      signal.throwIfAborted();
+      return seen;
+    });
     const prompt = await promptOf(args, float);
     const path = args.values.get("text");
     const text = path === undefined ? undefined : await openText({ path }, [float, ...quants]);
