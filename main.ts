@@ -22,7 +22,7 @@ import { ClosedPipe, complain, Interrupted, Output, printError, printText, varia
 import { quantizeCommand } from "./lib/cli/quantize.ts";
 import { reportCommand } from "./lib/cli/report.ts";
 import { NotSound, verifyCommand } from "./lib/cli/verify.ts";
-import { CheckpointError, orSystemError, SystemError, UsageError } from "./lib/errors.ts";
+import { CheckpointError, orSystemError, quote, SystemError, UsageError } from "./lib/errors.ts";
 import { revision } from "rabbit/revision";
 import config from "./deno.json" with { type: "json" };
 
@@ -42,18 +42,38 @@ const COMMANDS: Command[] = [
 ];
 COMMANDS.push(completionsCommand(COMMANDS), manCommand(COMMANDS, config.version));
 
+/** The words that ask for help instead of a command. */
+const HELP = ["help", "--help", "-h"];
+
+function find(word: string): Command {
+  const command = COMMANDS.find(({ name }) => name === word);
+  if (command !== undefined) return command;
+  const names = [...COMMANDS.map(({ name }) => name), "help"];
+  throw unknown("command", word, names, "rabbit --help");
+}
+
+function refuseMore([argument]: readonly string[]): void {
+  if (argument !== undefined) throw new UsageError(`unexpected argument ${quote(argument)}; see rabbit --help`);
+}
+
+/** The help of the program, or of a command. */
+function helpOf([topic, ...more]: readonly string[]): string {
+  refuseMore(more);
+  return topic === undefined || HELP.includes(topic) ? programHelp(COMMANDS) : commandHelp(find(topic));
+}
+
 async function run([word, ...rest]: readonly string[]): Promise<number> {
-  if (word === undefined || word === "--help" || word === "-h" || word === "help") {
-    printText(programHelp(COMMANDS));
+  if (word === undefined || HELP.includes(word)) {
+    printText(helpOf(rest));
     return word === undefined ? 2 : 0;
   }
   if (word === "--version") {
+    refuseMore(rest);
     const built = revision();
     printText(`rabbit ${config.version}${built === undefined ? "" : ` (${built})`}`);
     return 0;
   }
-  const command = COMMANDS.find(({ name }) => name === word);
-  if (command === undefined) throw unknown("command", word, COMMANDS.map(({ name }) => name), "rabbit --help");
+  const command = find(word);
   const args = parse(command, rest);
   if (args.switches.has("help")) {
     printText(commandHelp(command));

@@ -107,6 +107,18 @@ Deno.test("--help lists the commands, --version prints the version", async () =>
   assertEquals((await rabbit(".", [])).code, 2);
 });
 
+Deno.test("help COMMAND, COMMAND --help and COMMAND -h are the same, whatever stands beside", () =>
+  inPairs([...COMMANDS, "help"], async (name) => {
+    const help = await rabbit(".", name === "help" ? ["--help"] : [name, "--help"]);
+    sound(help);
+    const words = [["help", name], ["-h", name], ["--help", name]];
+    if (name !== "help") words.push([name, "-h"], [name, "-h", "--json", "--threads", "0"]);
+    const takesThreads = help.out.includes("--threads");
+    for (const args of words.filter((args) => takesThreads || !args.includes("--threads"))) {
+      assertEquals(await rabbit(".", args), help, args.join(" "));
+    }
+  }));
+
 for (const name of COMMANDS) {
   Deno.test(`${name} --help has usage, every option, exit status and an example`, async () => {
     const help = await rabbit(".", [name, "--help"]);
@@ -123,6 +135,17 @@ for (const name of COMMANDS) {
 const USAGE: [string[], string][] = [
   [["verfy"], 'unknown command "verfy"; did you mean verify?'],
   [["xyzzyx"], 'unknown command "xyzzyx"; see rabbit --help'],
+  [["hlep"], 'unknown command "hlep"; did you mean help?'],
+  [["help", "verfy"], 'unknown command "verfy"; did you mean verify?'],
+  [["help", "nonsense"], 'unknown command "nonsense"; see rabbit --help'],
+  [["--help", "xyzzyx"], 'unknown command "xyzzyx"; see rabbit --help'],
+  [["help", "verify", "gate"], 'unexpected argument "gate"; see rabbit --help'],
+  [["--version", "verify"], 'unexpected argument "verify"; see rabbit --help'],
+  [["gate", "help"], 'gate: unexpected argument "help"; see rabbit gate --help'],
+  [["inspect", "help"], "inspect: cannot open help: no such file or directory"],
+  [["inspect", "--", "-h"], "inspect: cannot open -h: no such file or directory"],
+  [["infer", "--model", "-h"], "infer: cannot open -h: no such file or directory"],
+  [["inspect", "-hx"], 'inspect: unknown option "-hx"; see rabbit inspect --help'],
   [["--frob"], 'unknown command "--frob"; see rabbit --help'],
   [["quantize", "--bist", "4"], 'quantize: unknown option "--bist"; did you mean --bits?'],
   [["quantize", "--bist=4"], 'quantize: unknown option "--bist"; did you mean --bits?'],

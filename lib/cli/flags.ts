@@ -57,7 +57,7 @@ export const FORCE: Flag = { name: "force", help: "replace a checkpoint that is 
 /** The flags that every command has. */
 export const COMMON: readonly Flag[] = [
   { name: "json", help: "print one JSON object instead of lines" },
-  { name: "help", help: "print this help" },
+  { name: "help", help: "print this help, as -h does" },
 ];
 
 /** The words that a value may be, or none where it may be others. */
@@ -162,7 +162,7 @@ export function parse(command: Command, argv: readonly string[]): Arguments {
 
 /**
  * Refuses what parseArgs takes in silence (a flag without its value, a value for a switch, an empty value), and ties
- * values to their flags, so that one that begins with a dash is a value too.
+ * values to their flags, so that one that begins with a dash is a value too. -h is --help.
  */
 function tieValues(argv: readonly string[], valued: string[], switches: string[]): string[] {
   const tied: string[] = [];
@@ -171,7 +171,7 @@ function tieValues(argv: readonly string[], valued: string[], switches: string[]
     const [, name, value] = /^--([^=]+)(?:=(.*))?$/s.exec(argv[n]) ?? [];
     if (switches.includes(name) && value !== undefined) throw new UsageError(`--${name} takes no value`);
     if (!valued.includes(name)) {
-      tied.push(argv[n]);
+      tied.push(argv[n] === "-h" ? "--help" : argv[n]);
       continue;
     }
     const given = value ?? argv[++n];
@@ -280,7 +280,7 @@ export function programHelp(commands: readonly Command[]): string {
     "",
     columns(commands.map(({ name, summary }) => [name, summary])),
     "",
-    "rabbit COMMAND --help explains a command, rabbit --version prints the version.",
+    "rabbit help COMMAND or rabbit COMMAND --help explains a command, rabbit --version prints the version.",
   ].join("\n");
 }
 

@@ -33,7 +33,10 @@ export function manual(commands: readonly Command[], version: string): string {
     "Results go to standard output as lines",
     '.IR "NAME key" = value ...',
     "or as one JSON object; progress and errors go to standard error.",
-    ...tagged([["rabbit COMMAND --help", "explains a command"], ["rabbit --version", "prints the version"]]),
+    ...tagged([
+      ["rabbit help COMMAND, rabbit COMMAND --help", "explains a command"],
+      ["rabbit --version", "prints the version"],
+    ]),
     ".SH COMMANDS",
     ...commands.flatMap(section),
     ".SH OPTIONS OF EVERY COMMAND",
