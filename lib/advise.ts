@@ -107,18 +107,19 @@ export const RULES = ["answers", "perplexity", "kl"] as const;
 
 /**
  * The rule: a width suffices when all answers are kept, the perplexity of the text grows to less than {@link MAX_RATIO}
- * times the float model's, {@link RATIO_ERRORS} standard errors included, and the mean divergence is at most
- * {@link MAX_KL}.
+ * times the float model's, {@link RATIO_ERRORS} standard errors included (or stays within that factor, where the float
+ * model's overflows), and the mean divergence is at most {@link MAX_KL}.
  *
  * @param text what the width makes of the text; without one, the float model's own answers are the text
  * @returns what the width fails; nothing when it suffices
  */
 export function failures(answers: Answers, text: Divergence): typeof RULES[number][] {
-  const { ratio, kl } = text;
+  const { float, ratio, kl } = text;
   const kept = {
     answers: answers.kept === answers.prompts,
-    // A text of one token has no error: NaN is no yes.
-    perplexity: ratio.value + RATIO_ERRORS * ratio.error < MAX_RATIO,
+    // A text of one token has no error: NaN is no yes. Nor is a large fall from a perplexity that overflows, which is none.
+    perplexity: ratio.value + RATIO_ERRORS * ratio.error < MAX_RATIO &&
+      (Number.isFinite(float.value) || ratio.value > 1 / MAX_RATIO),
     kl: kl.value <= MAX_KL,
   };
   return RULES.filter((rule) => !kept[rule]);

@@ -56,6 +56,14 @@ export function margin(values: Float32Array): number {
   return first - second;
 }
 
+/** A number, or in a word why there is none: lines, JSON and pages have no other way to say it. */
+export type Figure = number | "overflow" | "undefined";
+
+/** A number as a figure: an infinity is one that binary64 can't hold, as exp of a large loss may be. */
+export function figureOf(value: number): Figure {
+  return Number.isFinite(value) ? value : Number.isNaN(value) ? "undefined" : "overflow";
+}
+
 /** A value and its standard error; the error of one observation is NaN. */
 export interface Estimate {
   readonly value: number;

@@ -66,6 +66,26 @@ Deno.test("the perplexity may grow to less than its limit, with its error", () =
   assertEquals(failures(answers(4), text([0.7, 0.7])), ["perplexity"]);
 });
 
+Deno.test("a perplexity that overflows may not change, in either direction", () => {
+  // Losses of 1000 and 300: exp(1000) is more than binary64 holds.
+  const loud = (p: number, q: number) => {
+    const measured = new Divergence();
+    const of = (loss: number) => {
+      const distribution = new Distribution(2);
+      distribution.set(Float32Array.of(-loss, 0));
+      return distribution;
+    };
+    for (let n = 0; n < 2; n++) measured.add(of(p), of(q), 0);
+    return measured;
+  };
+  assertEquals([loud(1000, 300).float.value, loud(1000, 300).quant.value < Infinity], [Infinity, true]);
+  assertEquals(failures(answers(4), loud(1000, 1000)), []);
+  assertEquals(failures(answers(4), loud(1000, 300)), ["perplexity"]);
+  assertEquals(failures(answers(4), loud(1000, 100)), ["perplexity"]);
+  // The other token is all but certain to both: they do not diverge.
+  assertEquals(failures(answers(4), loud(300, 1000)), ["perplexity"]);
+});
+
 Deno.test("the divergence may be as large as its limit", () => {
   // Losses that change places leave the perplexity as it is: only the divergence tells. Many tokens make its error small.
   const swapped = (by: number) => {

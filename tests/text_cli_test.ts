@@ -5,7 +5,7 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import { join } from "@std/path/join";
 import { json, quantizeTo, TINY } from "./models.ts";
 import { inTemporary, rabbit, type Ran, ROOT, temporary, tree } from "./program.ts";
-import { headerText, tokenizerJson, write } from "./testing.ts";
+import { entriesOf, f32, headerText, safetensors, tokenizerJson, write } from "./testing.ts";
 
 const { text } = json(`${ROOT}fixtures/metrics.json`);
 
@@ -269,6 +269,44 @@ Deno.test("rabbit advise: weights that a width holds exactly need no more", asyn
       assertMatch(own, / answers_kept=8 max_diff=0\.000000 mean_diff=0\.000000000 .* kl=0\.000000 .* suffices=true$/);
       assertMatch(found.at(-1)!, new RegExp(`^ADVISE use=${bits} why=`));
     }
+  });
+});
+
+Deno.test("a perplexity that overflows is a word in lines, JSON, advice and reports", async () => {
+  await inTemporary(async (directory) => {
+    // Logits that are 16384 times as large: the right token has no chance.
+    const float = join(directory, "float");
+    const entries = entriesOf(Deno.readFileSync(join(FLOAT, "model.safetensors")));
+    const loud = entries.map((entry) => {
+      return entry.name === "model.norm.weight" ? f32(entry.name, [64], () => 16384) : entry;
+    });
+    write(float, { "model.safetensors": safetensors(loud, { format: "pt" }) });
+    for (const name of ["config.json", "tokenizer.json"]) Deno.copyFileSync(join(FLOAT, name), join(float, name));
+    const quant = await quantizeTo(join(directory, "q8"), float, 8);
+
+    const compare = ["compare", float, quant, "--text", FILE];
+    const printed = await lines(...compare);
+    assertMatch(printed[1], / float=overflow float_error=overflow quant=overflow quant_error=overflow ratio=/);
+    const compared = await run(...compare, "--json");
+    const { perplexity } = JSON.parse(compared.out);
+    assertEquals([perplexity.float, perplexity.quant, perplexity.float_error], ["overflow", "overflow", "overflow"]);
+
+    const advised = await run("advise", "--in", float, "--text", FILE, "--json");
+    const advice = JSON.parse(advised.out);
+    assertEquals(advice.perplexity, "overflow");
+    for (const { perplexity, fails } of advice.widths) {
+      assertEquals([perplexity, /perplexity/.test(fails)], ["overflow", true]);
+    }
+    assertMatch(advice.why, /^Q4B32 [^;]*can't be judged by the perplexity, since the float model's overflows/);
+
+    const page = join(directory, "page.html");
+    const reported = await run("report", float, quant, "--text", FILE, "--out", page, "--ids", "5 6 7", "--json");
+    assertEquals(JSON.parse(reported.out).text.perplexity, "overflow");
+    const html = Deno.readTextFileSync(page);
+    for (const output of [...printed, compared.out, advised.out, reported.out, html]) {
+      assertEquals(/Infinity|NaN|:null/.test(output), false, output);
+    }
+    assertEquals(html.includes(">overflow<"), true);
   });
 });
 

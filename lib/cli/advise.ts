@@ -146,7 +146,7 @@ function print(plans: readonly Plan[], task: Task, measured: readonly Measured[]
     text: task.text?.name ?? "answers",
     scored: text.scored,
     perplexity: new Fixed(text.float.value, 4),
-    perplexity_error: new Fixed(text.float.error, 4),
+    perplexity_error: divergenceFields(text).perplexity.float_error,
   });
   for (const [n, { format, bytes, sourceBytes }] of plans.entries()) {
     const { answers, text, fails } = measured[n];
@@ -178,7 +178,12 @@ function print(plans: readonly Plan[], task: Task, measured: readonly Measured[]
 function whyOf(plans: readonly Plan[], measured: readonly Measured[]): string {
   const says: Record<string, (measured: Measured) => string> = {
     answers: ({ answers }) => `keeps ${answers.kept} of ${answers.prompts} answers`,
-    perplexity: ({ text: { ratio } }) => `has ${ratio.value.toFixed(3)} times the perplexity`,
+    perplexity: ({ text: { float, quant, ratio } }) =>
+      !Number.isFinite(float.value)
+        ? "can't be judged by the perplexity, since the float model's overflows"
+        : !Number.isFinite(quant.value)
+        ? "has a perplexity that overflows"
+        : `has ${ratio.value.toFixed(3)} times the perplexity`,
     kl: ({ text: { kl } }) => `diverges by ${kl.value.toFixed(4)} nats a token`,
   };
   return plans.map(({ format }, n) => {

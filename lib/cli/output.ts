@@ -7,8 +7,9 @@
 
 import { systemError, visible } from "../errors.ts";
 import { signalIsIgnored } from "../libc.ts";
+import { figureOf } from "../metrics.ts";
 
-/** A number with the digits that a line shows; JSON gets the number. */
+/** A number with the digits that a line shows; JSON gets the number. One that is not finite is a word in both. */
 export class Fixed {
   constructor(readonly value: number, readonly digits: number) {}
 }
@@ -84,7 +85,10 @@ export class Output {
 
 function plain(fields: Fields): Record<string, unknown> {
   return Object.fromEntries(
-    Object.entries(fields).map(([key, value]) => [key, value instanceof Fixed ? value.value : value]),
+    Object.entries(fields).map(([key, value]) => {
+      const plain = value instanceof Fixed ? value.value : value;
+      return [key, typeof plain === "number" ? figureOf(plain) : plain];
+    }),
   );
 }
 
@@ -95,7 +99,10 @@ function pairs(fields: Fields): string[] {
 }
 
 function show(value: Value): string {
-  if (value instanceof Fixed) return value.value.toFixed(value.digits);
+  if (value instanceof Fixed) {
+    const figure = figureOf(value.value);
+    return typeof figure === "number" ? figure.toFixed(value.digits) : figure;
+  }
   if (Array.isArray(value)) return `[${value.join(",")}]`;
   const text = String(value);
   // A value is one word or a JSON string, whatever a path or a tensor's name contains.

@@ -7,6 +7,7 @@ import { bytesOf, type Checkpoint, nameOf } from "../format/checkpoint.ts";
 import { checkOutputFile, NewFiles, type Seen } from "../format/new_files.ts";
 import { Pool } from "../kernels/pool.ts";
 import { nextTurn } from "../node.ts";
+import type { Figure } from "../metrics.ts";
 import { planQuantize } from "../quantize.ts";
 import { decodeFloat, decodeQuantized, figures, type Measured, type Report, type Step } from "../report/figures.ts";
 import { type Against, verifyAgainst } from "../verify.ts";
@@ -197,6 +198,6 @@ function print({ model, answer, quants, text }: Report, file: string, bytes: num
   out.group("page", { file, bytes });
 }
 
-function fixed(value: number | undefined, digits: number): Fixed | undefined {
-  return value === undefined ? undefined : new Fixed(value, digits);
+function fixed(value: Figure | undefined, digits: number): Fixed | string | undefined {
+  return typeof value === "number" ? new Fixed(value, digits) : value;
 }

@@ -8,7 +8,7 @@
 import { compareWith, type Comparison, type Decoder, greedy, type Trace, trace } from "../compare.ts";
 import type { Config } from "../decoder/config.ts";
 import { bytesOf, type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";
-import { type Divergence, type Estimate, margin } from "../metrics.ts";
+import { type Divergence, type Estimate, type Figure, figureOf, margin } from "../metrics.ts";
 import type { Against } from "../verify.ts";
 
 /** Everything that a page shows. */
@@ -68,21 +68,21 @@ export interface TextFigures {
   readonly window: number;
   /** Tokens whose prediction counts. */
   readonly scored: number;
-  readonly perplexity: number;
+  readonly perplexity: Figure;
   /** Standard errors are absent where one token is scored. */
-  readonly perplexity_error?: number;
+  readonly perplexity_error?: Figure;
 }
 
 /** How well a quantized model predicts the text; lib/metrics.ts defines each figure. */
 interface PredictionFigures {
-  readonly perplexity: number;
-  readonly perplexity_error?: number;
+  readonly perplexity: Figure;
+  readonly perplexity_error?: Figure;
   /** The quantized model's perplexity / the float model's. */
-  readonly perplexity_ratio: number;
-  readonly perplexity_ratio_error?: number;
+  readonly perplexity_ratio: Figure;
+  readonly perplexity_ratio_error?: Figure;
   /** Kullback-Leibler divergence from the float model in nats: the mean over the tokens, and quantiles. */
   readonly kl: number;
-  readonly kl_error?: number;
+  readonly kl_error?: Figure;
   readonly kl_median: number;
   readonly kl_p999: number;
   readonly kl_max: number;
@@ -90,7 +90,7 @@ interface PredictionFigures {
   readonly kl_quantiles: readonly number[];
   /** The part of the tokens where both models have the same most probable one. */
   readonly same_top: number;
-  readonly same_top_error?: number;
+  readonly same_top_error?: Figure;
   /** The change of the right token's probability. */
   readonly prob_rms: number;
   readonly prob_mean: number;
@@ -357,16 +357,16 @@ export function figures({ program, float, quants, text, piece }: Findings): Repo
 }
 
 function textFigures(text: NonNullable<Findings["text"]>, { scored, float }: Divergence): TextFigures {
-  return { ...text, scored, perplexity: float.value, perplexity_error: errorOf(float) };
+  return { ...text, scored, perplexity: figureOf(float.value), perplexity_error: errorOf(float) };
 }
 
 function predictionFigures(measured: Divergence): PredictionFigures {
   const { quant, ratio, kl, sameTop } = measured;
   const kl_quantiles = Array.from({ length: 101 }, (_, n) => measured.klQuantile(n / 100));
   return {
-    perplexity: quant.value,
+    perplexity: figureOf(quant.value),
     perplexity_error: errorOf(quant),
-    perplexity_ratio: ratio.value,
+    perplexity_ratio: figureOf(ratio.value),
     perplexity_ratio_error: errorOf(ratio),
     kl: kl.value,
     kl_error: errorOf(kl),
@@ -382,8 +382,8 @@ function predictionFigures(measured: Divergence): PredictionFigures {
 }
 
 /** One token has no error. */
-function errorOf({ error }: Estimate): number | undefined {
-  return Number.isNaN(error) ? undefined : error;
+function errorOf({ error }: Estimate): Figure | undefined {
+  return Number.isNaN(error) ? undefined : figureOf(error);
 }
 
 function size(checkpoint: Checkpoint, parameters: number): { bytes: number; bits_per_weight: number } {

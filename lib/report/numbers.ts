@@ -4,9 +4,16 @@
  * @module
  */
 
+import type { Figure } from "../metrics.ts";
+
 /** A whole number with its thousands set apart: 142,985,696. */
 export function grouped(value: number): string {
   return String(value).replace(/\B(?=(\d{3})+$)/g, ",");
+}
+
+/** A figure with as many digits after the point, or its word. */
+export function digitsOf(value: Figure, digits: number): string {
+  return typeof value === "number" ? value.toFixed(digits) : value;
 }
 
 /** A number in a unit that leaves few digits: what is shown, the unit, and the unit's size. */

@@ -5,10 +5,11 @@
  * @module
  */
 
+import type { Figure } from "../metrics.ts";
 import { commonAxes, commonDecades, differenceHistogram, divergenceCurve, errorMap } from "./charts.ts";
 import type { Answer, QuantFigures, Report, StoredFigures } from "./figures.ts";
 import { type Html, jsonScript, markup, type Part, trusted } from "./html.ts";
-import { grouped, inBytes, inWords, percent } from "./numbers.ts";
+import { digitsOf, grouped, inBytes, inWords, percent } from "./numbers.ts";
 import { STYLE } from "./style.ts";
 
 /** What the page allows itself: its own style sheet. */
@@ -98,7 +99,7 @@ function checkpoints({ model, quants, text }: Report): Html {
     model,
     1,
     undefined,
-    text ? [["Perplexity", figure("text.perplexity", text.perplexity.toFixed(4))]] : [],
+    text ? [["Perplexity", figure("text.perplexity", digitsOf(text.perplexity, 4))]] : [],
   );
   const cards = quants.map((quant, n) => {
     const path = (key: keyof QuantFigures) => `quants.${n}.${key}`;
@@ -108,7 +109,7 @@ function checkpoints({ model, quants, text }: Report): Html {
       ["Mean change of a logit", figure(path("logits_mean"), quant.logits_mean.toFixed(4))],
       ...quant.perplexity === undefined
         ? []
-        : [["Perplexity", figure(path("perplexity"), quant.perplexity.toFixed(4))] as const],
+        : [["Perplexity", figure(path("perplexity"), digitsOf(quant.perplexity, 4))] as const],
     ]);
   });
   return section("checkpoints", "Size and verdict", undefined, markup`<div class="cards">${reference}${cards}</div>`);
@@ -240,15 +241,15 @@ ${row("Largest", "logits_max", 6)}${row("Mean", "logits_mean", 6)}${row("Values 
 /** How well a text is predicted, where the report has one. */
 function prediction({ quants, text }: Report): Html | undefined {
   if (text === undefined) return undefined;
-  const shown = (value: number, path: string, digits: number, scale?: number) =>
-    figure(path, (value * (scale ?? 1)).toFixed(digits).replace("-", "−"), scale);
-  const spread = (error: number | undefined, path: string, digits: number, scale?: number) =>
+  const shown = (value: Figure, path: string, digits: number, scale?: number) =>
+    figure(path, digitsOf(typeof value === "number" ? value * (scale ?? 1) : value, digits).replace("-", "−"), scale);
+  const spread = (error: Figure | undefined, path: string, digits: number, scale?: number) =>
     error !== undefined && markup` <span class="error">± ${shown(error, path, digits, scale)}</span>`;
   const row = (label: string, key: keyof QuantFigures, digits: number, error?: keyof QuantFigures, scale?: number) => {
     const cells = quants.map((quant, n) => {
       const path = `quants.${n}`;
-      const wide = error && spread(quant[error] as number | undefined, `${path}.${error}`, digits, scale);
-      return markup`<td class="n">${shown(quant[key] as number, `${path}.${key}`, digits, scale)}${wide}</td>`;
+      const wide = error && spread(quant[error] as Figure | undefined, `${path}.${error}`, digits, scale);
+      return markup`<td class="n">${shown(quant[key] as Figure, `${path}.${key}`, digits, scale)}${wide}</td>`;
     });
     return markup`<tr><th scope="row">${label}</th>${cells}</tr>\n`;
   };
