@@ -37,6 +37,11 @@ export class EncodedReader {
     return nameOf(this.#plan.source);
   }
 
+  /** The names of all tensors. */
+  get names(): Iterable<string> {
+    return this.#tensors.keys();
+  }
+
   /** A tensor's dtype after quantizing, its shape, and the file of its source; undefined if there is none of that name. */
   find(name: string): { dtype: string; shape: readonly number[]; path: string } | undefined {
     const found = this.#source.find(name);

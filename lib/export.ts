@@ -13,16 +13,17 @@ import {
   interleaveRows,
   metadataOf,
   type NamedTensor,
+  namedTensors,
   ROPE_FACTORS,
   ropeFactorsOf,
   SOURCE_TENSORS,
-  tensorsOf,
   value,
 } from "./decoder/gguf.ts";
+import { checkTensors } from "./decoder/tensors.ts";
 import { type Vocabulary, vocabularyMetadata } from "./decoder/vocabulary.ts";
 import { CheckpointError } from "./errors.ts";
 import { type BlockFormat, F32, type Format, FORMATS, matrixBytes, Q4B32 } from "./format/blocks.ts";
-import { type Checkpoint, nameOf, TensorReader } from "./format/checkpoint.ts";
+import { type Checkpoint, TensorReader } from "./format/checkpoint.ts";
 import { fromQ4B32, type GgmlType, typeOf } from "./format/ggml.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./format/gguf.ts";
 import { checkOutputFile, NewFiles } from "./format/new_files.ts";
@@ -60,14 +61,12 @@ const FILE_TYPES: ReadonlyMap<string, number> = new Map([["F32", 0], ["F16", 1],
   32,
 ]]);
 
-/** Tensors of old checkpoints that hold nothing of the model's own. */
-const IGNORED = /\.rotary_emb\.inv_freq$/;
-
 /**
  * Decides what becomes of every tensor.
  *
  * @param configPath for the messages
- * @throws {CheckpointError} llama.cpp can't run the model, or a tensor is missing, unknown, or of another shape or dtype
+ * @throws {CheckpointError} llama.cpp can't run the model, or a tensor is missing, not used, or of another shape or dtype
+ * @throws {SystemError} the source can't be read
  */
 export function planExport(
   source: Checkpoint,
@@ -76,29 +75,12 @@ export function planExport(
   vocabulary: Vocabulary | undefined,
 ): ExportPlan {
   const architecture = architectureOf(configPath, config);
-  const found = new Map(source.tensors.map((tensor) => [tensor.name, tensor]));
-  const tied = config.tied ?? !found.has("lm_head.weight");
-  const tensors: Planned[] = [];
-  for (const named of tensorsOf(architecture, config, tied)) {
-    const tensor = found.get(named.huggingFace);
-    const place = { path: tensor ? source.files[tensor.file].path : nameOf(source), tensor: named.huggingFace };
-    if (tensor === undefined) throw new CheckpointError(place, "missing, although config.json calls for it");
-    if (String(tensor.shape) !== String(named.shape)) {
-      throw new CheckpointError(
-        { ...place, field: "shape" },
-        `[${tensor.shape}], but config.json calls for [${named.shape}]`,
-      );
-    }
-    tensors.push(plan(place, named, tensor.dtype));
-    found.delete(named.huggingFace);
-  }
-  for (const [name, { file }] of found) {
-    if (IGNORED.test(name) || (tied && name === "lm_head.weight")) continue;
-    throw new CheckpointError(
-      { path: source.files[file].path, tensor: name },
-      `is there, although config.json (${config.architecture}) does not call for it`,
-    );
-  }
+  using reader = new TensorReader(source);
+  const found = checkTensors(config, reader);
+  const tensors = Array.from(namedTensors(architecture, config), (named) => {
+    const { path, dtype } = found.get(named.huggingFace)!;
+    return plan({ path, tensor: named.huggingFace }, named, dtype);
+  });
   if (config.rope.scaling === "llama3") {
     const values = ropeFactorsOf(config);
     tensors.push({

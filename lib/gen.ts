@@ -4,6 +4,8 @@
  * @module
  */
 
+import { parseConfig } from "./decoder/config.ts";
+import { tensorsOf } from "./decoder/tensors.ts";
 import { BLOCK } from "./format/blocks.ts";
 import { MODEL_FILE, writeAt } from "./format/checkpoint.ts";
 import { f32ToBf16 } from "./format/floats.ts";
@@ -75,29 +77,10 @@ export function configOf(shape: Shape) {
 }
 
 /** The tensors of a Llama, sorted by name as safetensors writers do. */
-export function tensorShapes(shape: Shape): Map<string, number[]> {
-  const { hidden, intermediate, layers, heads, kvHeads, vocabulary } = shape;
-  const kv = hidden / heads * kvHeads;
-  const tensors: [string, number[]][] = [
-    ["model.embed_tokens.weight", [vocabulary, hidden]],
-    ["model.norm.weight", [hidden]],
-  ];
-  if (!shape.tied) tensors.push(["lm_head.weight", [vocabulary, hidden]]);
-  for (let layer = 0; layer < layers; layer++) {
-    const name = (part: string) => `model.layers.${layer}.${part}.weight`;
-    tensors.push(
-      [name("input_layernorm"), [hidden]],
-      [name("mlp.down_proj"), [hidden, intermediate]],
-      [name("mlp.gate_proj"), [intermediate, hidden]],
-      [name("mlp.up_proj"), [intermediate, hidden]],
-      [name("post_attention_layernorm"), [hidden]],
-      [name("self_attn.k_proj"), [kv, hidden]],
-      [name("self_attn.o_proj"), [hidden, hidden]],
-      [name("self_attn.q_proj"), [hidden, hidden]],
-      [name("self_attn.v_proj"), [kv, hidden]],
-    );
-  }
-  return new Map(tensors.sort(([a], [b]) => a < b ? -1 : 1));
+export function tensorShapes(shape: Shape): Map<string, readonly number[]> {
+  const config = parseConfig("config.json", JSON.stringify(configOf(shape)));
+  const tensors = [...tensorsOf(config)].sort((a, b) => a.name < b.name ? -1 : 1);
+  return new Map(tensors.map(({ name, shape }) => [name, shape]));
 }
 
 /** Weights that are written at once. */
@@ -105,7 +88,7 @@ const STEP = 1 << 20;
 
 function writeWeights(files: NewFiles, shape: Shape, seed: number, exact: number | undefined): void {
   const tensors = tensorShapes(shape);
-  const count = (dimensions: number[]) => dimensions.reduce((a, b) => a * b);
+  const count = (dimensions: readonly number[]) => dimensions.reduce((a, b) => a * b);
   const entries = [...tensors].map(([name, shape]) => ({ name, dtype: "BF16", shape, bytes: 2 * count(shape) }));
   const header = serializeHeader({ format: "pt" }, entries);
   const total = entries.reduce((sum, { bytes }) => sum + bytes, header.length);
@@ -125,7 +108,7 @@ function writeWeights(files: NewFiles, shape: Shape, seed: number, exact: number
   }
 }
 
-function fillOf(dimensions: number[], exact: number | undefined): Fill {
+function fillOf(dimensions: readonly number[], exact: number | undefined): Fill {
   if (dimensions.length === 1) {
     return (out, random) => out.forEach((_, n) => out[n] = f32ToBf16(exact ? 1 : 1 + 0.1 * random.normal()));
   }

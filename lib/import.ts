@@ -8,12 +8,13 @@ import { join } from "@std/path/join";
 import {
   configOf,
   type NamedTensor,
+  namedTensors,
   ROPE_FACTORS,
   separateRows,
   sourceTensors,
-  tensorsOf,
   type Weights,
 } from "./decoder/gguf.ts";
+import { matchTensors } from "./decoder/tensors.ts";
 import { specialIds, vocabularyFiles, vocabularyOf } from "./decoder/vocabulary.ts";
 import { CheckpointError, UsageError } from "./errors.ts";
 import {
@@ -146,32 +147,33 @@ function plan(
     torch,
     vocabulary ? specialIds(vocabulary) : {},
   );
-  found.delete(ROPE_FACTORS);
   const original = sourceTensors(path, metadata);
-  const planned: Planned[] = [];
-  for (const names of tensorsOf(architecture, config, config.tied!)) {
-    const source = found.get(names.gguf);
-    if (source === undefined) {
-      throw new CheckpointError({ path, tensor: names.gguf }, "missing, although the metadata call for it");
-    }
-    if (String(source.shape) !== String(names.shape)) {
-      throw new CheckpointError(
-        { path, tensor: names.gguf, field: "shape" },
-        `[${source.shape}], but the metadata call for [${names.shape}]`,
-      );
-    }
-    found.delete(names.gguf);
+  const wanted = function* () {
+    for (const names of namedTensors(architecture, config)) yield { ...names, name: names.gguf };
+  };
+  matchTensors(
+    wanted(),
+    {
+      path,
+      names: found.keys(),
+      find(name) {
+        const tensor = found.get(name);
+        return tensor && { shape: tensor.shape, path };
+      },
+    },
+    { subject: "the metadata call", model: architecture },
+    (name) => name === ROPE_FACTORS,
+  );
+  const planned = Array.from(namedTensors(architecture, config), (names): Planned => {
+    const source = found.get(names.gguf)!;
     const recorded = dtype === "same" ? FLOATS.get(original.get(names.huggingFace) ?? "") : undefined;
     const to = source.shape.length === 1
       ? vectorFormat(decodeVector(path, source, read), recorded ?? format)
       : dtype === "same"
       ? source.type.twin!
       : format;
-    planned.push({ names, source, to, bytes: matrixBytes(to, names.shape[0], names.shape[1] ?? 1) });
-  }
-  for (const tensor of found.keys()) {
-    throw new CheckpointError({ path, tensor }, `is there, although a ${architecture} that the decoder knows has none`);
-  }
+    return { names, source, to, bytes: matrixBytes(to, names.shape[0], names.shape[1] ?? 1) };
+  });
   // In the order of the checkpoint that was exported; the others follow by name.
   const ranks = new Map([...original.keys()].map((name, rank) => [name, rank]));
   const rank = ({ names }: Planned) => ranks.get(names.huggingFace) ?? ranks.size;

@@ -270,7 +270,10 @@ Deno.test("rabbit compare refuses models of different architectures", async () =
   await inTemporary(async (temporary) => {
     const float = join(TINY, WEIGHTS);
     const cases: [Record<string, unknown>, string][] = [
-      [{ architectures: ["MistralForCausalLM"] }, 'architecture: "LlamaForCausalLM" and "MistralForCausalLM"'],
+      [
+        { architectures: ["MistralForCausalLM"], model_type: "mistral" },
+        'architecture: "LlamaForCausalLM" and "MistralForCausalLM"',
+      ],
       [{ vocab_size: 352 }, "vocabulary: 320 and 352"],
       [{ num_hidden_layers: 1 }, "layers: 2 and 1"],
       [{ rms_norm_eps: 1e-6 }, "normEps: 0.00001 and 0.000001"],
@@ -322,7 +325,7 @@ Deno.test("rabbit compare refuses a configuration that the decoder does not know
   await inTemporary(async (temporary) => {
     const float = variant(join(temporary, "yarn"), TINY, { rope_scaling: { rope_type: "yarn", factor: 2 } });
     const message = `${float}/config.json: rope_scaling rope_type: "yarn" is not supported; ` +
-      "the decoder knows default, linear, llama3";
+      "the decoder knows default, linear, dynamic, llama3";
     await refused(message, "compare", float, Q8, ...IDS);
     await refused(message, "compare", TINY, float, ...IDS);
     await refused(message, "infer", "--model", float, ...IDS);

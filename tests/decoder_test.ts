@@ -3,7 +3,8 @@
 
 import { assertEquals, assertThrows } from "@std/assert";
 import { argmax } from "../lib/metrics.ts";
-import { BATCH, type Llama, type TensorSource } from "../lib/decoder/llama.ts";
+import { BATCH, type Llama } from "../lib/decoder/llama.ts";
+import type { TensorSource } from "../lib/decoder/tensors.ts";
 import { CheckpointError, UsageError } from "../lib/errors.ts";
 import { Pool } from "../lib/kernels/pool.ts";
 import { Reference } from "../lib/kernels/reference.ts";
@@ -228,6 +229,9 @@ Deno.test("Llama refuses a context longer than the model's, and tokens for which
 function changed(name: string, change: ReturnType<TensorSource["find"]> | "missing") {
   return (source: TensorSource): TensorSource => ({
     path: source.path,
+    names: change === "missing"
+      ? [...source.names].filter((other) => other !== name)
+      : new Set([...source.names, name]),
     find: (tensor) => tensor !== name ? source.find(tensor) : change === "missing" ? undefined : change,
     read: (tensor, offset, into) => source.read(tensor, offset, into),
   });
@@ -256,7 +260,8 @@ Deno.test("Llama refuses a model that lacks a tensor: each of those that config.
     for (const tensor of tensorsOf(directory)) {
       refuses(
         directory,
-        `${directory}/model.safetensors: tensor "${tensor}": missing, although config.json calls for it`,
+        `${directory}/model.safetensors: tensor "${tensor}": missing, although config.json calls for it` +
+          (tensor === "lm_head.weight" ? "; if the logits use the embedding, set tie_word_embeddings to true" : ""),
         { change: changed(tensor, "missing") },
       );
     }
@@ -300,25 +305,51 @@ Deno.test("Llama refuses a dtype that it does not know, and a norm in blocks", (
   }
 });
 
-Deno.test("Llama refuses a bias that config.json does not announce", () => {
-  const places = ["q", "k", "v", "o"].map((part) => `model.layers.1.self_attn.${part}_proj`)
-    .concat(["gate", "up", "down"].map((part) => `model.layers.1.mlp.${part}_proj`));
-  for (const place of places) {
-    refuses(
-      TINY,
-      `${TINY}/model.safetensors: tensor "${place}.bias": is there, although config.json (LlamaForCausalLM) ` +
-        "does not call for it",
-      { change: changed(`${place}.bias`, { dtype: "BF16", shape: [64], path: "" }) },
-    );
+Deno.test("Llama refuses a tensor that it does not use, naming it", () => {
+  const layer = "model.layers.1";
+  const unused = [
+    ...["q", "k", "v", "o"].map((part) => `${layer}.self_attn.${part}_proj.bias`),
+    ...["gate", "up", "down"].map((part) => `${layer}.mlp.${part}_proj.bias`),
+    `${layer}.self_attn.q_norm.weight`,
+    `${layer}.self_attn.k_norm.weight`,
+    `${layer}.self_attn.sinks`,
+    `${layer}.self_attn.rotary_emb.inv_freq.scale`,
+    `${layer}.input_layernorm.bias`,
+    `${layer}.pre_feedforward_layernorm.weight`,
+    `${layer}.mlp.experts.0.up_proj.weight`,
+    "model.layers.2.input_layernorm.weight",
+    "model.layers.2.self_attn.rotary_emb.inv_freq",
+    "model.layers.01.self_attn.q_proj.weight.scale",
+    "model.embed_positions.weight",
+    "lm_head.bias",
+    "score.weight",
+    "",
+  ];
+  const says = (tensor: string, architecture: string) =>
+    `: tensor ${
+      JSON.stringify(tensor)
+    }: unexpected tensor: the ${architecture} that config.json calls for does not use it`;
+  for (const tensor of unused) {
+    refuses(TINY, "m.safetensors" + says(tensor, "LlamaForCausalLM"), {
+      change: changed(tensor, { dtype: "BF16", shape: [64], path: "m.safetensors" }),
+    });
   }
-  // Qwen2 has biases on q, k and v, but none on the output.
-  const directory = `${MODELS}/qwen2`;
-  refuses(
-    directory,
-    `${directory}/model.safetensors: tensor "model.layers.0.self_attn.o_proj.bias": is there, although config.json ` +
-      "(Qwen2ForCausalLM) does not call for it",
-    { change: changed("model.layers.0.self_attn.o_proj.bias", { dtype: "BF16", shape: [32], path: "" }) },
-  );
+  // Qwen2 has biases on q, k and v, but none on the output; a Mistral has none, whatever attention_bias says.
+  const tensor = "model.layers.0.self_attn.o_proj.bias";
+  const change = changed(tensor, { dtype: "BF16", shape: [32], path: "m.safetensors" });
+  for (const [name, architecture] of [["qwen2", "Qwen2ForCausalLM"], ["mistral", "MistralForCausalLM"]]) {
+    const directory = `${MODELS}/${name}`;
+    const config = configOf(directory, { attention_bias: true });
+    refuses(directory, "m.safetensors" + says(tensor, architecture), { change, config });
+  }
+});
+
+Deno.test("Llama takes the frequencies that old checkpoints have for what they are", () => {
+  const { prompt_ids, float } = json(`${TINY}/expected.json`);
+  for (const tensor of ["model.layers.1.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"]) {
+    const change = changed(tensor, { dtype: "F32", shape: [8], path: "m.safetensors" });
+    using(new Reference(), (ops) => checkAnswer(load(ops, TINY, { change }), { ...float, prompt_ids }, tensor));
+  }
 });
 
 Deno.test("Llama refuses a scale that is not finite, naming tensor, row and block", async () => {
@@ -336,6 +367,7 @@ Deno.test("Llama refuses a scale that is not finite, naming tensor, row and bloc
           {
             change: (source) => ({
               path: source.path,
+              names: source.names,
               find: (name) => source.find(name),
               read(name, offset, into) {
                 source.read(name, offset, into);
@@ -353,13 +385,82 @@ Deno.test("Llama refuses a scale that is not finite, naming tensor, row and bloc
   });
 });
 
-Deno.test("Llama takes lm_head for the logits when config.json does not say whether it is tied", () => {
+Deno.test("Llama uses lm_head where config.json does not say that the logits use the embedding", () => {
   const untied = `${MODELS}/untied`;
-  const expected: Expected = json(`${untied}/expected.json`);
   const config = configOf(untied, { tie_word_embeddings: undefined });
-  assertEquals(config.tied, undefined);
-  using(new Reference(), (ops) => checkAnswer(load(ops, untied, { config }), expected, "untied"));
-  const tied = configOf(TINY, { tie_word_embeddings: undefined });
+  using(new Reference(), (ops) => {
+    checkAnswer(load(ops, untied, { config }), json(`${untied}/expected.json`), "untied");
+  });
+  refuses(
+    TINY,
+    `${TINY}/model.safetensors: tensor "lm_head.weight": missing, although config.json calls for it; ` +
+      "if the logits use the embedding, set tie_word_embeddings to true",
+    { config: configOf(TINY, { tie_word_embeddings: undefined }) },
+  );
+});
+
+/** A source with a head: the embedding with `change` applied to its bytes from `offset` on. */
+function headed(dtype: string, change: (offset: number, bytes: Uint8Array) => void) {
+  return (source: TensorSource): TensorSource => {
+    const embedding = source.find("model.embed_tokens.weight")!;
+    return {
+      path: source.path,
+      names: [...source.names, "lm_head.weight"],
+      find: (name) => name === "lm_head.weight" ? { ...embedding, dtype, path: "h.safetensors" } : source.find(name),
+      read(name, offset, into) {
+        source.read(name === "lm_head.weight" ? "model.embed_tokens.weight" : name, offset, into);
+        if (name === "lm_head.weight") change(offset, into);
+      },
+    };
+  };
+}
+
+Deno.test("Llama takes a head beside a tied embedding if the two are equal", async () => {
   const { prompt_ids, float } = json(`${TINY}/expected.json`);
-  using(new Reference(), (ops) => checkAnswer(load(ops, TINY, { config: tied }), { ...float, prompt_ids }, "tied"));
+  using(new Reference(), (ops) => {
+    const model = load(ops, TINY, { change: headed("BF16", () => {}) });
+    checkAnswer(model, { ...float, prompt_ids }, "equal");
+  });
+  const differs = 'h.safetensors: tensor "lm_head.weight": differs from model.embed_tokens.weight, although ' +
+    "tie_word_embeddings of config.json says that they are one; set it to false to use both";
+  // The last byte of 320 rows of 64 weights.
+  const last = 320 * 64 * 2 - 1;
+  const change = headed("BF16", (offset, bytes) => {
+    if (last >= offset && last < offset + bytes.length) bytes[last - offset] ^= 1;
+  });
+  refuses(TINY, differs, { change });
+  refuses(TINY, differs, { change: headed("F16", () => {}) });
+  await inTemporary(async (temporary) => {
+    const directory = await quantizeTo(`${temporary}/q8`, TINY, 8);
+    using(new Reference(), (ops) => load(ops, directory, { change: headed("Q8B32", () => {}) }));
+    refuses(directory, differs, { change: headed("Q8B32", (_, bytes) => bytes[5]++) });
+  });
+});
+
+Deno.test("Llama refuses a context longer than the window, and computes one that is as long", () => {
+  const { prompt_ids, float } = json(`${TINY}/expected.json`);
+  const context = prompt_ids.length + float.tokens.length;
+  for (const make of [() => new Reference(), () => new Pool({ threads: 1 })]) {
+    using(make(), (ops) => {
+      const config = configOf(TINY, { sliding_window: context });
+      checkAnswer(load(ops, TINY, { config, context }), { ...float, prompt_ids }, "as long as the window");
+      assertThrows(
+        () => load(ops, TINY, { config, context: context + 1 }),
+        UsageError,
+        `${
+          context + 1
+        } tokens are more than the model's window of ${context} (sliding_window), and the decoder knows ` +
+          "no windows; use a shorter prompt or fewer steps",
+      );
+    });
+  }
+});
+
+Deno.test("Llama ends at the first tensor that is missing, however many config.json calls for", () => {
+  refuses(
+    TINY,
+    `${TINY}/model.safetensors: tensor "model.layers.2.input_layernorm.weight": missing, although config.json calls ` +
+      "for it",
+    { config: configOf(TINY, { num_hidden_layers: 10_000 }) },
+  );
 });

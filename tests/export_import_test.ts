@@ -554,8 +554,8 @@ Deno.test("rabbit export refuses what llama.cpp could not run, or would run othe
     );
     const shallow = variant("shallow", TINY, { num_hidden_layers: 1 });
     await refused(
-      `${shallow}/${WEIGHTS}: tensor "model.layers.1.input_layernorm.weight": is there, although config.json ` +
-        "(LlamaForCausalLM) does not call for it",
+      `${shallow}/${WEIGHTS}: tensor "model.layers.1.input_layernorm.weight": unexpected tensor: the ` +
+        "LlamaForCausalLM that config.json calls for does not use it",
       ...["export", "--in", shallow, ...out],
     );
     const unigram = withTokenizer(join(temporary, "unigram"), { model: { type: "Unigram", vocab: [] } });

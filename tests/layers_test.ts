@@ -20,7 +20,7 @@ const ALONE = ["lib/errors.ts", "lib/metrics.ts"];
 const APART: readonly (readonly [RegExp, RegExp])[] = [
   [/^lib\/decoder\//, /^lib\/chunk/],
   [/^lib\/chunk/, /^lib\/decoder\//],
-  [/^lib\/(quantize|verify|gen)\.ts$/, /^lib\/decoder\//],
+  [/^lib\/(quantize|verify)\.ts$/, /^lib\/decoder\//],
   [/^lib\/(compare|text|advise)\.ts$/, /^lib\/chunk/],
   [/^lib\/(compare|text|advise)\.ts$/, /^lib\/(format|kernels|decoder)\//],
   [/^lib\/kernels\//, /^lib\/format\/(checkpoint|given|new_files|safetensors|json)\.ts$/],

@@ -6,7 +6,8 @@
 
 import { join } from "@std/path/join";
 import { type Config, parseConfig } from "../lib/decoder/config.ts";
-import { Llama, type TensorSource } from "../lib/decoder/llama.ts";
+import { Llama } from "../lib/decoder/llama.ts";
+import type { TensorSource } from "../lib/decoder/tensors.ts";
 import { WIDTHS } from "../lib/format/blocks.ts";
 import { openCheckpoint, TensorReader } from "../lib/format/checkpoint.ts";
 import type { Activations, Operations } from "../lib/kernels/operations.ts";

@@ -6,7 +6,7 @@ import { join } from "@std/path/join";
 import { json, quantizeTo, TINY } from "./models.ts";
 import { inTemporary, rabbit, type Ran, ROOT, temporary, tree } from "./program.ts";
 import { attribute, Page, textOf, wrongFigures } from "./report_page.ts";
-import { entriesOf, f32, safetensors, write } from "./testing.ts";
+import { write } from "./testing.ts";
 
 const expected = json(`${TINY}/expected.json`);
 const IDS = ["--ids", expected.prompt_ids.join(" ")];
@@ -159,12 +159,11 @@ Deno.test("rabbit report writes the same page at every number of threads", () =>
     assert(pages[0] === pages[1]);
   }));
 
-Deno.test("rabbit report shows hostile names of tensors, paths and tokens as text", () =>
+Deno.test("rabbit report shows hostile names of paths and tokens as text", () =>
   inTemporary(async (directory) => {
     const float = join(directory, "a<i>&amp;\"'");
-    const extra = f32(HOSTILE, [2, 32], (n) => n % 5);
     write(float, {
-      [WEIGHTS]: safetensors([...entriesOf(Deno.readFileSync(join(TINY, WEIGHTS))), extra]),
+      [WEIGHTS]: Deno.readFileSync(join(TINY, WEIGHTS)),
       "config.json": Deno.readTextFileSync(join(TINY, "config.json")),
       "vocab.json": JSON.stringify(
         Object.fromEntries(Array.from({ length: 320 }, (_, n) => [`${HOSTILE.replace(" ", "Ġ")}${n}`, n])),
@@ -178,10 +177,7 @@ Deno.test("rabbit report shows hostile names of tensors, paths and tokens as tex
     assertEquals(page.all("script").map((script) => attribute(script, "id")), ["data"]);
     assertEquals([page.all("b").filter((b) => attribute(b, "title")), page.all("i").length], [[], 2]);
     assertEquals(textOf(page.all("h1")[0]), "a<i>&amp;\"'");
-    const row = page.all("th").find((th) => textOf(th) === HOSTILE);
-    assert(row !== undefined);
     const { data } = page;
-    assertEquals(data.tensors.find(({ name }) => name === HOSTILE)!.quants[0]!.dtype, "Q4B32");
     assertEquals(data.answer.pieces, data.answer.ids.map((id) => `${HOSTILE}${id}`));
     const pieces = page.elements.filter((element) => attribute(element, "class") === "piece").map(textOf);
     assertEquals(pieces.slice(0, 1), data.answer.pieces!.slice(0, 1));

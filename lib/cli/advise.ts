@@ -10,7 +10,7 @@ import {
 } from "../advise.ts";
 import { Llama } from "../decoder/llama.ts";
 import { loadTokenizer, type Tokenizer } from "../decoder/tokenizer.ts";
-import type { Config } from "../decoder/config.ts";
+import { type Config, longestContext } from "../decoder/config.ts";
 import { EncodedReader } from "../encoded.ts";
 import { WIDTHS } from "../format/blocks.ts";
 import { readText } from "../format/checkpoint.ts";
@@ -107,7 +107,7 @@ async function measure(float: Model, plans: readonly Plan[], task: Task, threads
   const { config } = float;
   const { vocabulary } = config;
   const ids = task.text?.ids ?? [];
-  const window = Math.min(WINDOW, config.maxPositions);
+  const window = Math.min(WINDOW, longestContext(config));
   const windows = windowsOf(ids.length, window, window);
   const asked = task.prompts.map(({ length }) => length + ANSWER_STEPS);
   const context = Math.max(...asked, Math.min(window, ids.length));

@@ -113,7 +113,7 @@ export function openQuantized(path: string, float: Model, configPath: string | u
 
 /** The first field in which two configurations differ, with both values; those that do not change logits are free. */
 function differing(a: Config, b: Config): string | undefined {
-  const free = ["endOfText", "maxPositions", "rope", "tied"];
+  const free = ["endOfText", "endAssumed", "maxPositions", "window", "rope", "tied"];
   for (const field of Object.keys(a) as (keyof Config)[]) {
     const [x, y] = [JSON.stringify(a[field]), JSON.stringify(b[field])];
     if (!free.includes(field) && x !== y) return `${field}: ${x.slice(0, 60)} and ${y.slice(0, 60)}`;

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { longestContext } from "../decoder/config.ts";
 import { UsageError } from "../errors.ts";
 import { readText } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
@@ -83,11 +84,12 @@ export interface Text {
  */
 export async function openText(asked: Asked, models: readonly Model[]): Promise<Text> {
   const [{ checkpoint, config }] = models;
-  const longest = Math.min(...models.map(({ config }) => config.maxPositions));
+  const longest = Math.min(...models.map(({ config }) => longestContext(config)));
   const window = asked.window ?? Math.min(WINDOW, longest);
   if (window > longest) {
+    const field = models.some(({ config }) => config.window === longest) ? "sliding_window" : "max_position_embeddings";
     throw new UsageError(
-      `--window ${window} is more than the model's context of ${longest} (max_position_embeddings); use a smaller one`,
+      `--window ${window} is more than the model's context of ${longest} (${field}); use a smaller one`,
     );
   }
   const stride = asked.stride ?? window;

@@ -3,7 +3,7 @@ import { readVocabulary } from "../decoder/vocabulary.ts";
 import { exportGguf, planExport } from "../export.ts";
 import { readJsonObject } from "../format/checkpoint.ts";
 import { type Command, FORCE } from "./flags.ts";
-import { MAX_CONFIG_BYTES, openModel } from "./model.ts";
+import { checkModel, MAX_CONFIG_BYTES, openModel } from "./model.ts";
 import { warn, withBar } from "./output.ts";
 
 /** `rabbit export` */
@@ -27,6 +27,8 @@ export const exportCommand: Command = {
     const { checkpoint, config } = openModel(args.text("in"));
     const configPath = join(checkpoint.directory, "config.json");
     const pre = args.values.get("pre");
+    // First, since the vocabulary is as long as the configuration says.
+    checkModel({ checkpoint, config });
     const json = readJsonObject(configPath, MAX_CONFIG_BYTES);
     const vocabulary = readVocabulary(checkpoint.directory, config.vocabulary, json, pre);
     const plan = planExport(checkpoint, config, configPath, vocabulary);

@@ -204,7 +204,9 @@ class Text {
   stops({ config, checkpoint }: Model): number[] {
     const end = this.#chat?.tokens.eos_token;
     const turn = end === undefined ? undefined : this.#tokenizer?.idOf(end);
-    return [...config.endOfText, ...readStops(checkpoint.directory), ...turn === undefined ? [] : [turn]];
+    const own = readStops(checkpoint.directory);
+    const ends = config.endAssumed && own.length > 0 ? own : [...config.endOfText, ...own];
+    return [...ends, ...turn === undefined ? [] : [turn]];
   }
 
   /** Writes what is complete with a token. The first one loads what is needed for that: its turn does not wait for it. */

@@ -7,6 +7,7 @@
 import { join } from "@std/path/join";
 import { type Config, parseConfig } from "../decoder/config.ts";
 import { Llama } from "../decoder/llama.ts";
+import { checkTensors } from "../decoder/tensors.ts";
 import { loadTokenizer, type Tokenizer } from "../decoder/tokenizer.ts";
 import { UsageError } from "../errors.ts";
 import { type Checkpoint, openCheckpoint, readText, TensorReader } from "../format/checkpoint.ts";
@@ -47,6 +48,12 @@ export function openModel(path: string, configPath?: string): Model {
 /** Reads a config.json. */
 export function readConfig(path: string): Config {
   return parseConfig(path, readText(path, MAX_CONFIG_BYTES));
+}
+
+/** @throws {CheckpointError} the checkpoint has not the tensors that the configuration calls for, and those alone */
+export function checkModel({ checkpoint, config }: Model): void {
+  using reader = new TensorReader(checkpoint);
+  checkTensors(config, reader);
 }
 
 /** Loads the weights; `logitRows` as for {@link Llama}. */

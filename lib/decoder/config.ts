@@ -6,35 +6,194 @@
 
 import { CheckpointError, quote } from "../errors.ts";
 import { parseJson } from "../format/json.ts";
+import { MOST_HEAD_DIM } from "../kernels/machine.ts";
 
 /** What differs between the families that the decoder knows. */
 export interface Family {
-  /** Biases on the q, k and v projections, whatever attention_bias says. */
+  /** Biases on the q, k and v projections. */
   readonly qkvBias: boolean;
   /** RMSNorm of each query and key head. */
   readonly headNorm: boolean;
 }
 
-/** By the names in `architectures`. A new family is a row here. */
-const FAMILIES: ReadonlyMap<string, Family> = new Map([
-  ["LlamaForCausalLM", { qkvBias: false, headNorm: false }],
-  ["MistralForCausalLM", { qkvBias: false, headNorm: false }],
-  ["Qwen2ForCausalLM", { qkvBias: true, headNorm: false }],
-  ["Qwen3ForCausalLM", { qkvBias: false, headNorm: true }],
+/** A class of transformers: what it reads from config.json, and what an absent key means to it. */
+interface Class {
+  readonly modelType: string;
+  /** Biases on q, k and v, and on o: always, never, or if attention_bias is true. */
+  readonly qkvBias: boolean | "attention_bias";
+  readonly outputBias: boolean | "attention_bias";
+  readonly headNorm: boolean;
+  /** Reads mlp_bias. */
+  readonly mlpBias: boolean;
+  /**
+   * Which layers have the window: `all`, or those of layer_types if it is there, and without it `all that are cached`
+   * (Llama's own mask has no window, but the cache of transformers forgets what is outside of it), or, `if switched on` by
+   * use_sliding_window, those from max_window_layers on.
+   */
+  readonly windows: "all" | "all that are cached" | "if switched on";
+  readonly defaults: {
+    readonly intermediate_size: number;
+    readonly max_position_embeddings: number;
+    readonly vocab_size: number;
+    /** Undefined: as many as there are query heads. */
+    readonly num_key_value_heads?: number;
+    /** Undefined: hidden_size / num_attention_heads. */
+    readonly head_dim?: number;
+    readonly sliding_window?: number;
+    readonly eos_token_id?: number;
+  };
+}
+
+/**
+ * By the names in `architectures`. The defaults are those of transformers 5.24; fixtures/configs has what its classes make
+ * of configurations with and without each key.
+ */
+const CLASSES: ReadonlyMap<string, Class> = new Map<string, Class>([
+  ["LlamaForCausalLM", {
+    modelType: "llama",
+    qkvBias: "attention_bias",
+    outputBias: "attention_bias",
+    headNorm: false,
+    mlpBias: true,
+    windows: "all that are cached",
+    defaults: { intermediate_size: 11008, max_position_embeddings: 2048, vocab_size: 32000, eos_token_id: 2 },
+  }],
+  ["MistralForCausalLM", {
+    modelType: "mistral",
+    qkvBias: false,
+    outputBias: false,
+    headNorm: false,
+    mlpBias: false,
+    windows: "all",
+    defaults: {
+      intermediate_size: 14336,
+      max_position_embeddings: 131072,
+      vocab_size: 32000,
+      num_key_value_heads: 8,
+      sliding_window: 4096,
+      eos_token_id: 2,
+    },
+  }],
+  ["Qwen2ForCausalLM", {
+    modelType: "qwen2",
+    qkvBias: true,
+    outputBias: false,
+    headNorm: false,
+    mlpBias: false,
+    windows: "if switched on",
+    defaults: {
+      intermediate_size: 22016,
+      max_position_embeddings: 32768,
+      vocab_size: 151936,
+      num_key_value_heads: 32,
+      sliding_window: 4096,
+    },
+  }],
+  ["Qwen3ForCausalLM", {
+    modelType: "qwen3",
+    qkvBias: "attention_bias",
+    outputBias: "attention_bias",
+    headNorm: true,
+    mlpBias: false,
+    windows: "if switched on",
+    defaults: {
+      intermediate_size: 22016,
+      max_position_embeddings: 32768,
+      vocab_size: 151936,
+      num_key_value_heads: 32,
+      head_dim: 128,
+      sliding_window: 4096,
+    },
+  }],
 ]);
 
-/** By `model_type`, for files without `architectures`. */
-const MODEL_TYPES: ReadonlyMap<string, string> = new Map([
-  ["llama", "LlamaForCausalLM"],
-  ["mistral", "MistralForCausalLM"],
-  ["qwen2", "Qwen2ForCausalLM"],
-  ["qwen3", "Qwen3ForCausalLM"],
+/** What all classes take for absent keys. */
+const DEFAULTS = {
+  hidden_size: 4096,
+  num_hidden_layers: 32,
+  num_attention_heads: 32,
+  max_window_layers: 28,
+  rms_norm_eps: 1e-6,
+  rope_theta: 10000,
+};
+
+/** Other names of a class; the first conversions of Llama had this one. */
+const ALIASES: ReadonlyMap<string, string> = new Map([["LLaMAForCausalLM", "LlamaForCausalLM"]]);
+
+/**
+ * The most that a count may be. What the counts describe is looked up in the checkpoint, but only after loops and arrays of
+ * these lengths; no known model comes near any of them.
+ */
+const MOST = {
+  hidden_size: 2 ** 20,
+  intermediate_size: 2 ** 22,
+  num_hidden_layers: 10_000,
+  num_attention_heads: 2 ** 14,
+  num_key_value_heads: 2 ** 14,
+  head_dim: MOST_HEAD_DIM,
+  vocab_size: 2 ** 26,
+};
+
+/**
+ * Keys with which other classes of transformers, or other programs, compute something that the four do not, and the values
+ * that change nothing. The four classes ignore these keys; but a checkpoint that has one was most likely made for another
+ * class and is named wrongly. Keys that show in the tensors (a norm, a bias, experts) need no row: a tensor that is not
+ * used is refused. All keys that are neither read nor listed here are ignored, as transformers ignores them: a list of
+ * what is harmless would be out of date with every tool that writes a key of its own.
+ */
+const OTHERS: ReadonlyMap<string, readonly unknown[]> = new Map<string, readonly unknown[]>([
+  // Packed weights.
+  ["quantization_config", []],
+  ["quantization", []],
+  ["compression_config", []],
+  // Factors on activations, scores and logits: Granite, MiniCPM, Cohere, Gemma, Falcon.
+  ["attention_multiplier", []],
+  ["embedding_multiplier", [1]],
+  ["residual_multiplier", [1]],
+  ["logits_scaling", [1]],
+  ["logit_scale", [1]],
+  ["lm_head_multiplier", [1]],
+  ["embedding_scale", [1]],
+  ["scale_emb", [1]],
+  ["scale_depth", []],
+  ["dim_model_base", []],
+  ["query_pre_attn_scalar", []],
+  ["final_logit_softcapping", []],
+  ["attn_logit_softcapping", []],
+  ["clip_qkv", []],
+  // Positions: SmolLM3, GPT-NeoX, Phi, ModernBERT, Qwen2-VL, Falcon.
+  ["no_rope_layer_interval", []],
+  ["rotary_pct", [1]],
+  ["rope_pct", [1]],
+  ["rope_interleaved", [false]],
+  ["rope_interleave", [false]],
+  ["rope_local_base_freq", []],
+  ["use_mrope", [false]],
+  ["mrope_section", []],
+  ["alibi", [false]],
+  // Masks and the order of operations: Llama 4, Gemma, GPT-NeoX, Falcon.
+  ["attention_chunk_size", []],
+  ["attn_temperature_tuning", [false, 0]],
+  ["use_bidirectional_attention", [false]],
+  ["is_causal", [true]],
+  ["is_encoder_decoder", [false]],
+  ["use_parallel_residual", [false]],
+  ["parallel_attn", [false]],
+  ["use_qk_norm", [false]],
+  ["qk_norm", [false]],
+  ["qk_layernorm", [false]],
+  ["hidden_activation", ["silu", "swish"]],
+  ["mlp_hidden_act", ["silu", "swish"]],
+  // Values that differ from layer to layer, and layers that share what others computed.
+  ["per_layer_config", []],
+  ["num_kv_shared_layers", [0]],
 ]);
 
 /** Where the angles of the rotary embedding come from. */
 export interface Rope {
   readonly base: number;
-  readonly scaling: "default" | "linear" | "llama3";
+  /** `dynamic` is the default up to max_position_embeddings, and no context is longer. */
+  readonly scaling: "default" | "linear" | "dynamic" | "llama3";
 }
 
 /** A checked configuration. */
@@ -49,16 +208,23 @@ export interface Config extends Family {
   readonly vocabulary: number;
   /** The longest context, in tokens. */
   readonly maxPositions: number;
+  /**
+   * The sliding window of some layer, in tokens: up to a context of as many tokens every token sees all before it.
+   * Undefined: there is none.
+   */
+  readonly window?: number;
   readonly normEps: number;
   /** Angles of the rotary embedding per position, headDim / 2 of them, in radians. */
   readonly ropeFrequencies: readonly number[];
   readonly rope: Rope;
-  /** Whether the logits use the embedding. Undefined: the config does not say. */
-  readonly tied?: boolean;
+  /** Whether the logits use the embedding. */
+  readonly tied: boolean;
   /** Bias on the output projection of attention. */
   readonly outputBias: boolean;
   /** Ids that end a text. */
   readonly endOfText: readonly number[];
+  /** Whether they are the class's default, which counts where generation_config.json names none either. */
+  readonly endAssumed: boolean;
 }
 
 /**
@@ -73,136 +239,205 @@ export function parseConfig(path: string, text: string): Config {
     throw new CheckpointError({ path }, "expected a JSON object");
   }
   const fields = new Fields(path, json as Record<string, unknown>);
-  const architecture = architectureOf(fields);
-  const family = FAMILIES.get(architecture)!;
-  const hidden = fields.count("hidden_size");
-  const heads = fields.count("num_attention_heads");
-  const kvHeads = fields.count("num_key_value_heads", heads);
-  const headDim = fields.count("head_dim", hidden / heads);
-  const maxPositions = fields.count("max_position_embeddings", 2048);
+  const [architecture, cls] = classOf(fields);
+  const { defaults } = cls;
+  refuseOthers(fields, cls);
+  const hidden = fields.count("hidden_size", DEFAULTS.hidden_size, MOST.hidden_size);
+  const heads = fields.count("num_attention_heads", DEFAULTS.num_attention_heads, MOST.num_attention_heads);
+  // To transformers null is the number of query heads, whatever the class's default.
+  const groups = fields.get("num_key_value_heads") === null ? heads : defaults.num_key_value_heads ?? heads;
+  const kvHeads = fields.count("num_key_value_heads", groups, MOST.num_key_value_heads);
+  const headDim = fields.count("head_dim", defaults.head_dim ?? hidden / heads);
+  if (headDim > MOST.head_dim) fields.fail("head_dim", `${headDim} is more than ${MOST.head_dim}`);
   if (!Number.isInteger(headDim) || headDim % 4 !== 0) {
     fields.fail("head_dim", `${headDim} is not a multiple of 4, which the decoder needs`);
   }
   if (heads % kvHeads !== 0) {
     fields.fail("num_key_value_heads", `${kvHeads} does not divide the ${heads} attention heads`);
   }
-  refuseUnknown(fields, maxPositions);
+  const layers = fields.count("num_hidden_layers", DEFAULTS.num_hidden_layers, MOST.num_hidden_layers);
   const attentionBias = fields.flag("attention_bias") ?? false;
+  const bias = (has: boolean | "attention_bias") => has === "attention_bias" ? attentionBias : has;
   return {
     architecture,
-    qkvBias: family.qkvBias || attentionBias,
-    headNorm: family.headNorm,
+    qkvBias: bias(cls.qkvBias),
+    headNorm: cls.headNorm,
     hidden,
-    intermediate: fields.count("intermediate_size"),
-    layers: fields.count("num_hidden_layers"),
+    intermediate: fields.count("intermediate_size", defaults.intermediate_size, MOST.intermediate_size),
+    layers,
     heads,
     kvHeads,
     headDim,
-    vocabulary: fields.count("vocab_size"),
-    maxPositions,
-    normEps: fields.positive("rms_norm_eps", 1e-6),
+    vocabulary: fields.count("vocab_size", defaults.vocab_size, MOST.vocab_size),
+    maxPositions: fields.count("max_position_embeddings", defaults.max_position_embeddings),
+    window: windowOf(fields, cls, layers),
+    normEps: fields.positive("rms_norm_eps", DEFAULTS.rms_norm_eps),
     ...rotary(fields, headDim),
-    tied: fields.flag("tie_word_embeddings"),
-    outputBias: attentionBias,
-    endOfText: endOfText(fields),
+    tied: fields.flag("tie_word_embeddings") ?? false,
+    outputBias: bias(cls.outputBias),
+    endOfText: endOfText(fields, cls),
+    endAssumed: fields.get("eos_token_id") === undefined,
   };
 }
 
-function architectureOf(fields: Fields): string {
-  const list = fields.get("architectures");
-  const type = fields.get("model_type");
-  const name = Array.isArray(list) && list.length > 0 ? list[0] : MODEL_TYPES.get(String(type)) ?? type;
-  if (typeof name !== "string" || !FAMILIES.has(name)) {
-    const field = Array.isArray(list) && list.length > 0 ? "architectures" : "model_type";
-    fields.fail(field, `${show(name)} is not supported; the decoder knows ${[...FAMILIES.keys()].join(", ")}`);
-  }
-  return name;
+/** The longest context that the decoder computes as the model's class does, in tokens. */
+export function longestContext({ maxPositions, window = Infinity }: Config): number {
+  return Math.min(maxPositions, window);
 }
 
-/** Fields that change the arithmetic in a way that the decoder does not know. */
-function refuseUnknown(fields: Fields, maxPositions: number): void {
-  const only = (field: string, ...allowed: unknown[]) => {
+/** The class that `architectures` names, or `model_type`; transformers goes by the latter, other programs by the former. */
+function classOf(fields: Fields): [string, Class] {
+  const list = fields.get("architectures");
+  const type = fields.get("model_type");
+  const known = [...CLASSES.keys()].join(", ");
+  if (Array.isArray(list) && list.length > 0) {
+    const name = ALIASES.get(list[0]) ?? list[0];
+    const cls = CLASSES.get(name);
+    if (cls === undefined) fields.fail("architectures", `${show(name)} is not supported; the decoder knows ${known}`);
+    if (type !== undefined && type !== null && type !== cls.modelType) {
+      fields.fail("model_type", `${show(type)} contradicts architectures, ${show(list[0])} (${show(cls.modelType)})`);
+    }
+    return [name, cls];
+  }
+  const found = [...CLASSES].find(([, { modelType }]) => modelType === type);
+  return found ?? fields.fail("model_type", `${show(type)} is not supported; the decoder knows ${known}`);
+}
+
+/** Refuses keys that change the arithmetic in a way that the decoder does not know. */
+function refuseOthers(fields: Fields, { mlpBias }: Class): void {
+  const only = (field: string, allowed: readonly unknown[]) => {
     const value = fields.get(field);
     if (value !== undefined && value !== null && !allowed.includes(value)) {
       const known = allowed.length > 0 ? `; the decoder knows ${allowed.map(show).join(", ")}` : "";
       fields.fail(field, `${show(value)} is not supported${known}`);
     }
   };
-  only("hidden_act", "silu", "swish");
-  only("quantization_config");
-  only("pretraining_tp", 1);
-  only("partial_rotary_factor", 1);
-  only("rope_interleaved", false);
-  only("mlp_bias", false);
-  const window = fields.get("sliding_window");
-  if (typeof window === "number" && fields.get("use_sliding_window") !== false && window < maxPositions) {
-    fields.fail(
-      "sliding_window",
-      `${window} would take effect below max_position_embeddings ${maxPositions}, and is not supported`,
-    );
-  }
-  const kinds = fields.get("layer_types");
-  if (Array.isArray(kinds)) {
-    const other = kinds.find((kind) => kind !== "full_attention");
-    const inactive = other === "sliding_attention" &&
-      (window === null || window === undefined || Number(window) >= maxPositions);
-    if (other !== undefined && !inactive) fields.fail("layer_types", `${show(other)} is not supported`);
+  only("hidden_act", ["silu", "swish"]);
+  only("partial_rotary_factor", [1]);
+  if (mlpBias) only("mlp_bias", [false]);
+  for (const [field, neutral] of OTHERS) only(field, neutral);
+  // 1 where a layer rotates, 0 where it does not.
+  const rotated = fields.get("no_rope_layers");
+  if (rotated !== undefined && rotated !== null && !(Array.isArray(rotated) && rotated.every((flag) => flag === 1))) {
+    fields.fail("no_rope_layers", `${show(rotated)} is not supported; the decoder rotates the heads of every layer`);
   }
 }
 
-function endOfText(fields: Fields): number[] {
-  const value = fields.get("eos_token_id");
+/** The window of {@link Config}. */
+function windowOf(fields: Fields, { windows, defaults }: Class, layers: number): number | undefined {
+  const kinds = fields.get("layer_types") ?? undefined;
+  if (kinds !== undefined && (!Array.isArray(kinds) || kinds.length !== layers)) {
+    fields.fail("layer_types", `expected an array of num_hidden_layers (${layers}) names, found ${show(kinds)}`);
+  }
+  const other = kinds?.find((kind) => !["full_attention", "attention", "sliding_attention"].includes(kind));
+  if (other !== undefined) fields.fail("layer_types", `${show(other)} is not supported`);
+  const sliding = kinds?.includes("sliding_attention");
+  const used = windows !== "if switched on" || (fields.flag("use_sliding_window") ?? false);
+  const none = !used || fields.get("sliding_window") === null ||
+    (fields.get("sliding_window") === undefined && defaults.sliding_window === undefined);
+  if (none && sliding) {
+    const why = used ? "sliding_window" : "use_sliding_window";
+    fields.fail("layer_types", `"sliding_attention" has no window: ${why} is ${show(fields.get(why) ?? null)}`);
+  }
+  if (none) return undefined;
+  const window = fields.count("sliding_window", defaults.sliding_window);
+  if (windows === "all") return window;
+  const first = windows === "all that are cached" ? 0 : fields.whole("max_window_layers", DEFAULTS.max_window_layers);
+  return sliding ?? first < layers ? window : undefined;
+}
+
+function endOfText(fields: Fields, { defaults }: Class): number[] {
+  const value = fields.get("eos_token_id") === undefined ? defaults.eos_token_id : fields.get("eos_token_id");
   const ids = Array.isArray(value) ? value : value === undefined || value === null ? [] : [value];
   if (!ids.every((id) => Number.isSafeInteger(id))) fields.fail("eos_token_id", `expected ids, found ${show(value)}`);
   return ids;
 }
 
-/** theta^(-2n/d), scaled as rope_scaling says. https://github.com/huggingface/transformers modeling_rope_utils */
-function rotary(fields: Fields, headDim: number): Pick<Config, "rope" | "ropeFrequencies"> {
-  // transformers 5 writes rope_parameters, older versions rope_theta and rope_scaling.
-  const parameters = fields.object("rope_parameters");
-  const scaling = fields.object("rope_scaling") ?? parameters;
-  for (const [field, value] of Object.entries(parameters?.json ?? {})) {
-    // One set of parameters for each kind of layer, or a part of each head that is not rotated.
-    const partial = field === "partial_rotary_factor" && value !== null && value !== 1;
-    if (partial || (typeof value === "object" && value !== null)) {
-      parameters!.fail(field, `${show(value)} is not supported`);
-    }
+/** The keys of each kind of scaling, beside `rope_type` (once `type`), `rope_theta` and `partial_rotary_factor`. */
+const SCALINGS: ReadonlyMap<unknown, { readonly kind: Rope["scaling"]; readonly keys: readonly string[] }> = new Map([
+  // The original context is noted by tools that took a scaling away; these two kinds do not use it.
+  ["default", { kind: "default", keys: ["original_max_position_embeddings"] }],
+  ["linear", { kind: "linear", keys: ["factor", "original_max_position_embeddings"] }],
+  ["dynamic", { kind: "dynamic", keys: ["factor"] }],
+  ["llama3", {
+    kind: "llama3",
+    keys: ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"],
+  }],
+]);
+
+/** A reading of the rotary embedding. */
+type Rotary = Pick<Config, "rope" | "ropeFrequencies">;
+
+/**
+ * The rotary embedding. transformers 5 writes `rope_parameters`, older versions `rope_theta` and `rope_scaling`, and some
+ * tools a mixture, of which every version reads another part: the parts must agree.
+ */
+function rotary(fields: Fields, headDim: number): Rotary {
+  const places = ["rope_scaling", "rope_parameters"].map((field) => fields.object(field))
+    .filter((place) => place !== undefined && Object.keys(place.json).length > 0) as Fields[];
+  const [first, second] = places.map((place) => scaled(fields, place, headDim));
+  if (second !== undefined && JSON.stringify(first) !== JSON.stringify(second)) {
+    fields.fail("rope_parameters", "contradicts rope_scaling; remove one of them");
   }
-  const own = (parameters?.get("rope_theta") ?? null) !== null;
-  const base = (own ? parameters! : fields).positive("rope_theta", 10000);
+  return first ?? scaled(fields, new Fields(fields.path, {}), headDim);
+}
+
+/** theta^(-2n/d), scaled. https://github.com/huggingface/transformers modeling_rope_utils */
+function scaled(config: Fields, fields: Fields, headDim: number): Rotary {
+  const [type, old] = ["rope_type", "type"].map((field) => fields.get(field) ?? undefined);
+  const name = type ?? old ?? "default";
+  if (old !== undefined && old !== name) {
+    fields.fail("type", `${show(old)} contradicts rope_type, ${show(name)}; remove one of them`);
+  }
+  const known = SCALINGS.get(name);
+  if (known === undefined) {
+    fields.fail("rope_type", `${show(name)} is not supported; the decoder knows ${[...SCALINGS.keys()].join(", ")}`);
+  }
+  const { kind: scaling, keys } = known;
+  for (const [field, value] of Object.entries(fields.json)) {
+    if (value === null || ["rope_type", "type", "rope_theta", ...keys].includes(field)) continue;
+    if (field === "partial_rotary_factor" && value === 1) continue;
+    fields.fail(field, `${show(value)} is not supported${field === "partial_rotary_factor" ? "" : ` in ${scaling}`}`);
+  }
+  const outer = config.positive("rope_theta", DEFAULTS.rope_theta);
+  const base = fields.positive("rope_theta", outer);
+  if (base !== outer && (config.get("rope_theta") ?? undefined) !== undefined) {
+    fields.fail("rope_theta", `${base} contradicts the rope_theta at the top, ${outer}; remove one of them`);
+  }
   const plain = Array.from({ length: headDim / 2 }, (_, n) => base ** (-2 * n / headDim));
-  const kind = scaling?.get("rope_type") ?? scaling?.get("type") ?? "default";
-  if (scaling === undefined || kind === "default") {
-    return { ropeFrequencies: plain, rope: { base, scaling: "default" } };
+  const rope = { base, scaling };
+  if (scaling === "default") return { rope, ropeFrequencies: plain };
+  const factor = fields.positive("factor");
+  if (factor < 1) fields.fail("factor", `expected a number of 1 or more, found ${factor}`);
+  if (scaling === "dynamic") return { rope, ropeFrequencies: plain };
+  if (scaling === "linear") return { rope, ropeFrequencies: plain.map((f) => f / factor) };
+  const low = fields.positive("low_freq_factor");
+  const high = fields.positive("high_freq_factor");
+  const original = fields.positive("original_max_position_embeddings");
+  // transformers takes the one at the top where there are two.
+  const top = config.get("original_max_position_embeddings") ?? original;
+  if (top !== original) {
+    config.fail(
+      "original_max_position_embeddings",
+      `${show(top)} contradicts that of ${fields.prefix.trimEnd()}, ${original}; remove it`,
+    );
   }
-  if (kind === "linear") {
-    const factor = scaling.positive("factor");
-    return { ropeFrequencies: plain.map((f) => f / factor), rope: { base, scaling: kind } };
-  }
-  if (kind === "llama3") {
-    const factor = scaling.positive("factor");
-    const low = scaling.positive("low_freq_factor");
-    const high = scaling.positive("high_freq_factor");
-    const old = scaling.positive("original_max_position_embeddings");
-    if (high <= low) scaling.fail("high_freq_factor", `${high} is not above low_freq_factor ${low}`);
-    const ropeFrequencies = plain.map((f) => {
-      const wavelength = 2 * Math.PI / f;
-      if (wavelength < old / high) return f;
-      if (wavelength > old / low) return f / factor;
-      const smooth = (old / wavelength - low) / (high - low);
-      return (1 - smooth) * f / factor + smooth * f;
-    });
-    return { ropeFrequencies, rope: { base, scaling: kind } };
-  }
-  return scaling.fail("rope_type", `${show(kind)} is not supported; the decoder knows default, linear, llama3`);
+  if (high <= low) fields.fail("high_freq_factor", `${high} is not above low_freq_factor ${low}`);
+  const ropeFrequencies = plain.map((f) => {
+    const wavelength = 2 * Math.PI / f;
+    if (wavelength < original / high) return f;
+    if (wavelength > original / low) return f / factor;
+    const smooth = (original / wavelength - low) / (high - low);
+    return (1 - smooth) * f / factor + smooth * f;
+  });
+  return { rope, ropeFrequencies };
 }
 
 function show(value: unknown): string {
   return typeof value === "string" ? quote(value) : String(JSON.stringify(value)).slice(0, 80);
 }
 
-/** Reads fields of a JSON object; a field that is null counts as absent. */
+/** Reads fields of a JSON object. A field that is null counts as absent, where its class gives null no meaning. */
 class Fields {
   constructor(readonly path: string, readonly json: Record<string, unknown>, readonly prefix = "") {}
 
@@ -211,7 +446,8 @@ class Fields {
   }
 
   fail(field: string, problem: string): never {
-    throw new CheckpointError({ path: this.path, field: this.prefix + field }, problem);
+    const name = /^\w{1,80}$/.test(field) ? field : quote(field);
+    throw new CheckpointError({ path: this.path, field: this.prefix + name }, problem);
   }
 
   #number(field: string, fallback: number | undefined, wanted: string, ok: (n: number) => boolean): number {
@@ -223,19 +459,25 @@ class Fields {
     return value;
   }
 
-  /** A whole number of 1 or more. */
-  count(field: string, fallback?: number): number {
+  /** A whole number of 1 to `most`; without one, what 32 bits hold. */
+  count(field: string, fallback?: number, most?: number): number {
+    const wanted = most === undefined ? "a whole number of 1 or more" : `a whole number of 1 to ${most}`;
     return this.#number(
       field,
       fallback,
-      "a whole number of 1 or more",
-      (n) => Number.isSafeInteger(n) && n >= 1 && n < 2 ** 31,
+      wanted,
+      (n) => Number.isSafeInteger(n) && n >= 1 && n <= (most ?? 2 ** 31 - 1),
     );
   }
 
-  /** A number above zero. */
+  /** A whole number of 0 or more. */
+  whole(field: string, fallback: number): number {
+    return this.#number(field, fallback, "a whole number of 0 or more", (n) => Number.isSafeInteger(n) && n >= 0);
+  }
+
+  /** A number above zero that binary32, in which transformers computes with it, holds. */
   positive(field: string, fallback?: number): number {
-    return this.#number(field, fallback, "a number above 0", (n) => Number.isFinite(n) && n > 0);
+    return this.#number(field, fallback, "a number above 0", (n) => n > 0 && Number.isFinite(Math.fround(n)));
   }
 
   flag(field: string): boolean | undefined {

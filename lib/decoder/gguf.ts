@@ -8,6 +8,7 @@
 import { CheckpointError, quote } from "../errors.ts";
 import { describe, type Metadata, type Scalar, type Value, type ValueType } from "../format/gguf.ts";
 import { type Config, parseConfig } from "./config.ts";
+import { type Part, tensorsOf } from "./tensors.ts";
 
 /** What llama.cpp has under one value of `general.architecture`. */
 interface Architecture {
@@ -95,55 +96,38 @@ export function architectureOf(path: string, config: Config): string {
   return found.name;
 }
 
-/**
- * Every tensor of a model, in the order in which a pass reads them; one after the other, so that whoever looks for them can
- * stop at the first that a file lacks, whatever number of layers its configuration names.
- *
- * @param tied whether the logits use the embedding
- */
-export function* tensorsOf(architecture: string, config: Config, tied: boolean): Generator<NamedTensor> {
-  const { hidden, vocabulary } = config;
-  const { interleaved } = ARCHITECTURES.find(({ name }) => name === architecture)!;
-  const alone = (gguf: string, huggingFace: string, shape: number[]): NamedTensor => {
-    return { gguf, huggingFace, shape, interleaved: false };
-  };
-  yield alone("token_embd.weight", "model.embed_tokens.weight", [vocabulary, hidden]);
-  for (let n = 0; n < config.layers; n++) yield* layerOf(config, interleaved, n);
-  yield alone("output_norm.weight", "model.norm.weight", [hidden]);
-  if (!tied) yield alone("output.weight", "lm_head.weight", [vocabulary, hidden]);
-}
+/** llama.cpp's names of tensors, those of layers after `blk.N.`. */
+const NAMES: Readonly<Record<Part, string>> = {
+  embedding: "token_embd.weight",
+  norm: "output_norm.weight",
+  head: "output.weight",
+  attentionNorm: "attn_norm.weight",
+  q: "attn_q.weight",
+  k: "attn_k.weight",
+  v: "attn_v.weight",
+  o: "attn_output.weight",
+  qBias: "attn_q.bias",
+  kBias: "attn_k.bias",
+  vBias: "attn_v.bias",
+  oBias: "attn_output.bias",
+  qNorm: "attn_q_norm.weight",
+  kNorm: "attn_k_norm.weight",
+  mlpNorm: "ffn_norm.weight",
+  gate: "ffn_gate.weight",
+  up: "ffn_up.weight",
+  down: "ffn_down.weight",
+};
 
-/** The tensors of layer `n`. @param interleaved whether the architecture interleaves the rows of q and k */
-function layerOf(config: Config, interleaved: boolean, n: number): NamedTensor[] {
-  const { hidden, intermediate, heads, kvHeads, headDim } = config;
-  const tensors: NamedTensor[] = [];
-  const part = (gguf: string, huggingFace: string, shape: number[], heads = false) => {
-    tensors.push({
-      gguf: `blk.${n}.${gguf}`,
-      huggingFace: `model.layers.${n}.${huggingFace}`,
-      shape,
-      interleaved: heads && interleaved,
-    });
-  };
-  const projection = (name: string, rows: number, columns: number, bias: boolean, heads = false) => {
-    const gguf = { q: "attn_q", k: "attn_k", v: "attn_v", o: "attn_output" }[name]!;
-    part(`${gguf}.weight`, `self_attn.${name}_proj.weight`, [rows, columns], heads);
-    if (bias) part(`${gguf}.bias`, `self_attn.${name}_proj.bias`, [rows], heads);
-  };
-  part("attn_norm.weight", "input_layernorm.weight", [hidden]);
-  projection("q", heads * headDim, hidden, config.qkvBias, true);
-  projection("k", kvHeads * headDim, hidden, config.qkvBias, true);
-  projection("v", kvHeads * headDim, hidden, config.qkvBias);
-  if (config.headNorm) {
-    part("attn_q_norm.weight", "self_attn.q_norm.weight", [headDim]);
-    part("attn_k_norm.weight", "self_attn.k_norm.weight", [headDim]);
+/** Parts whose rows are those of heads that are rotated. */
+const ROTATED: readonly Part[] = ["q", "k", "qBias", "kBias"];
+
+/** The tensors of a model under both names, in the order of {@link tensorsOf}. */
+export function* namedTensors(architecture: string, config: Config): Generator<NamedTensor> {
+  const { interleaved } = ARCHITECTURES.find(({ name }) => name === architecture)!;
+  for (const { part, layer, name, shape } of tensorsOf(config)) {
+    const gguf = layer === undefined ? NAMES[part] : `blk.${layer}.${NAMES[part]}`;
+    yield { gguf, huggingFace: name, shape, interleaved: interleaved && ROTATED.includes(part) };
   }
-  projection("o", hidden, heads * headDim, config.outputBias);
-  part("ffn_norm.weight", "post_attention_layernorm.weight", [hidden]);
-  part("ffn_gate.weight", "mlp.gate_proj.weight", [intermediate, hidden]);
-  part("ffn_up.weight", "mlp.up_proj.weight", [intermediate, hidden]);
-  part("ffn_down.weight", "mlp.down_proj.weight", [hidden, intermediate]);
-  return tensors;
 }
 
 /**

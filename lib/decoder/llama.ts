@@ -20,16 +20,7 @@ import {
   type Vector,
 } from "../kernels/operations.ts";
 import type { Config } from "./config.ts";
-
-/** A source of tensors: what the decoder knows of a checkpoint. */
-export interface TensorSource {
-  /** The tensor's shape and dtype, and the file it is in; undefined if the checkpoint has no such tensor. */
-  find(name: string): { readonly dtype: string; readonly shape: readonly number[]; readonly path: string } | undefined;
-  /** Fills `into` from byte `offset` of the tensor on. */
-  read(name: string, offset: number, into: Uint8Array): void;
-  /** Where the tensors are, for messages. */
-  readonly path: string;
-}
+import { checkTensors, nameOfPart, type Part, type TensorSource } from "./tensors.ts";
 
 /** The weights of one layer. */
 interface Layer {
@@ -89,14 +80,20 @@ export class Llama {
    *
    * @param context the most tokens that will be fed
    * @param logitRows the most tokens of one batch whose logits are wanted
-   * @throws {CheckpointError} a tensor that the config calls for is missing or has another shape, or a scale is not finite
-   * @throws {UsageError} the context is longer than the model's
+   * @throws {CheckpointError} a tensor is missing, has another shape or is not used, or a scale is not finite
+   * @throws {UsageError} the context is longer than the model's, or than its sliding window
    */
   constructor(ops: Operations, config: Config, source: TensorSource, context: number, logitRows = 1) {
     if (context > config.maxPositions) {
       throw new UsageError(
         `${context} tokens are more than the model's context of ${config.maxPositions} (max_position_embeddings); ` +
           "use a shorter prompt or fewer steps",
+      );
+    }
+    if (config.window !== undefined && context > config.window) {
+      throw new UsageError(
+        `${context} tokens are more than the model's window of ${config.window} (sliding_window), and the decoder ` +
+          "knows no windows; use a shorter prompt or fewer steps",
       );
     }
     this.#ops = ops;
@@ -174,30 +171,18 @@ export class Llama {
 }
 
 function loadWeights(ops: Operations, config: Config, source: TensorSource): Weights {
-  const { hidden, intermediate, heads, kvHeads, headDim, vocabulary, normEps: eps } = config;
-
-  const find = (name: string, shape: readonly number[]) => {
-    const tensor = source.find(name);
-    if (tensor === undefined) {
-      throw new CheckpointError({ path: source.path, tensor: name }, "missing, although config.json calls for it");
-    }
-    if (String(tensor.shape) !== String(shape)) {
-      throw new CheckpointError(
-        { path: tensor.path, tensor: name, field: "shape" },
-        `[${tensor.shape}], but config.json calls for [${shape}]`,
-      );
-    }
-    const format = FORMATS.get(tensor.dtype);
+  const tensors = checkTensors(config, source);
+  const find = (part: Part, layer?: number) => {
+    const name = nameOfPart(part, layer);
+    const { dtype, shape, path } = tensors.get(name)!;
+    const format = FORMATS.get(dtype);
     if (format === undefined || (shape.length === 1 && format.kind !== "float")) {
-      throw new CheckpointError(
-        { path: tensor.path, tensor: name, field: "dtype" },
-        `the decoder does not know ${tensor.dtype}`,
-      );
+      throw new CheckpointError({ path, tensor: name, field: "dtype" }, `the decoder does not know ${dtype}`);
     }
-    return { format, path: tensor.path };
+    return { name, format, shape, path };
   };
-  const matrix = (name: string, rows: number, columns: number): Matrix => {
-    const { format, path } = find(name, [rows, columns]);
+  const matrix = (part: Part, layer?: number): Matrix => {
+    const { name, format, shape: [rows, columns], path } = find(part, layer);
     try {
       return ops.matrix(format, rows, columns, (offset, into) => source.read(name, offset, into));
     } catch (error) {
@@ -213,53 +198,32 @@ function loadWeights(ops: Operations, config: Config, source: TensorSource): Wei
       );
     }
   };
-  const vector = (name: string, length: number): Vector => {
-    const { format } = find(name, [length]);
+  const vector = (part: Part, layer?: number): Vector => {
+    const { name, format, shape: [length] } = find(part, layer);
     return ops.vector(format, length, (offset, into) => source.read(name, offset, into));
   };
-  const norm = (name: string, length: number): Norm => ({ weight: vector(name, length), eps });
+  const norm = (part: Part, layer?: number): Norm => ({ weight: vector(part, layer), eps: config.normEps });
+  const { qkvBias, outputBias, headNorm, tied } = config;
 
-  const embedding = matrix("model.embed_tokens.weight", vocabulary, hidden);
-  const layers = Array.from({ length: config.layers }, (_, index): Layer => {
-    const name = (part: string) => `model.layers.${index}.${part}`;
-    const attention = (part: string) => name(`self_attn.${part}_proj`);
-    const bias = (part: string, length: number, wanted: boolean) => {
-      if (wanted) return vector(`${part}.bias`, length);
-      // A bias that nobody announced would be dropped without a word.
-      if (source.find(`${part}.bias`) !== undefined) {
-        throw new CheckpointError(
-          { path: source.path, tensor: `${part}.bias` },
-          `is there, although config.json (${config.architecture}) does not call for it`,
-        );
-      }
-      return undefined;
-    };
-    for (const part of ["gate", "up", "down"]) bias(name(`mlp.${part}_proj`), 0, false);
-    return {
-      attentionNorm: norm(name("input_layernorm.weight"), hidden),
-      q: matrix(attention("q") + ".weight", heads * headDim, hidden),
-      k: matrix(attention("k") + ".weight", kvHeads * headDim, hidden),
-      v: matrix(attention("v") + ".weight", kvHeads * headDim, hidden),
-      qBias: bias(attention("q"), heads * headDim, config.qkvBias),
-      kBias: bias(attention("k"), kvHeads * headDim, config.qkvBias),
-      vBias: bias(attention("v"), kvHeads * headDim, config.qkvBias),
-      qNorm: config.headNorm ? norm(name("self_attn.q_norm.weight"), headDim) : undefined,
-      kNorm: config.headNorm ? norm(name("self_attn.k_norm.weight"), headDim) : undefined,
-      o: matrix(attention("o") + ".weight", hidden, heads * headDim),
-      oBias: bias(attention("o"), hidden, config.outputBias),
-      mlpNorm: norm(name("post_attention_layernorm.weight"), hidden),
-      gate: matrix(name("mlp.gate_proj.weight"), intermediate, hidden),
-      up: matrix(name("mlp.up_proj.weight"), intermediate, hidden),
-      down: matrix(name("mlp.down_proj.weight"), hidden, intermediate),
-    };
-  });
-  const tied = config.tied ?? source.find("lm_head.weight") === undefined;
-  return {
-    embedding,
-    layers,
-    norm: norm("model.norm.weight", hidden),
-    head: tied ? embedding : matrix("lm_head.weight", vocabulary, hidden),
-  };
+  const embedding = matrix("embedding");
+  const layers = Array.from({ length: config.layers }, (_, n): Layer => ({
+    attentionNorm: norm("attentionNorm", n),
+    q: matrix("q", n),
+    k: matrix("k", n),
+    v: matrix("v", n),
+    qBias: qkvBias ? vector("qBias", n) : undefined,
+    kBias: qkvBias ? vector("kBias", n) : undefined,
+    vBias: qkvBias ? vector("vBias", n) : undefined,
+    qNorm: headNorm ? norm("qNorm", n) : undefined,
+    kNorm: headNorm ? norm("kNorm", n) : undefined,
+    o: matrix("o", n),
+    oBias: outputBias ? vector("oBias", n) : undefined,
+    mlpNorm: norm("mlpNorm", n),
+    gate: matrix("gate", n),
+    up: matrix("up", n),
+    down: matrix("down", n),
+  }));
+  return { embedding, layers, norm: norm("norm"), head: tied ? embedding : matrix("head") };
 }
 
 function makeState(ops: Operations, config: Config, context: number, logitRows: number): State {

@@ -178,6 +178,11 @@ export class TensorReader {
     return nameOf(this.#checkpoint);
   }
 
+  /** The names of all tensors. */
+  get names(): Iterable<string> {
+    return this.#tensors.keys();
+  }
+
   /** A tensor's dtype, shape and file; undefined if there is none of that name. */
   find(name: string): { dtype: string; shape: readonly number[]; path: string } | undefined {
     const tensor = this.#tensors.get(name);

@@ -7,6 +7,7 @@
 
 import { compareWith, type Comparison, type Decoder, greedy, type Trace, trace } from "../compare.ts";
 import type { Config } from "../decoder/config.ts";
+import { tensorsOf } from "../decoder/tensors.ts";
 import { bytesOf, type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";
 import { type Divergence, type Estimate, type Figure, figureOf, margin } from "../metrics.ts";
 import type { Against } from "../verify.ts";
@@ -297,6 +298,7 @@ export function figures({ program, float, quants, text, piece }: Findings): Repo
   const parameters = checkpoint.tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
   const tokens = (ids: readonly number[]): Tokens => piece ? { ids, pieces: ids.map(piece) } : { ids };
   const { bytes, bits_per_weight } = size(checkpoint, parameters);
+  const places = placesOf(config);
   const [name, ...names] = labelsOf([checkpoint, ...quants.map(({ checkpoint }) => checkpoint)]);
   const width = Math.max(0, ...quants.map(({ measured }) => measured.histogram.bins().width));
   return {
@@ -348,11 +350,11 @@ export function figures({ program, float, quants, text, piece }: Findings): Repo
         ...divergence && predictionFigures(divergence),
         answer: { ...tokens(comparison.tokens), margins },
         histogram: histogram.bins(width),
-        layers: layerErrors(against, config.layers),
+        layers: layerErrors(against, places, config.layers),
       };
     }),
     text: text && textFigures(text, quants[0].divergence!),
-    tensors: tensorFigures(checkpoint, quants, config.layers),
+    tensors: tensorFigures(checkpoint, quants, places),
   };
 }
 
@@ -404,16 +406,18 @@ function labelsOf(checkpoints: readonly Checkpoint[]): string[] {
   return labels.map((label, n) => labels.indexOf(label) === labels.lastIndexOf(label) ? label : nameOf(checkpoints[n]));
 }
 
-/** The layer and the part that a matrix's name tells, as Llama's family names them. */
-function placeOf(name: string, layers: number): { layer?: number; part?: string } {
-  const [, layer, part] = /^model\.layers\.(\d{1,9})\.(?:self_attn|mlp)\.([a-z]+)_proj\.weight$/.exec(name) ?? [];
-  return Number(layer) < layers && PARTS.includes(part) ? { layer: Number(layer), part } : {};
+/** The layer and the part of each matrix of a layer, by name. */
+type Places = ReadonlyMap<string, { readonly layer: number; readonly part: string }>;
+
+function placesOf(config: Config): Places {
+  const matrices = [...tensorsOf(config)].filter(({ part }) => PARTS.includes(part));
+  return new Map(matrices.map(({ name, layer, part }) => [name, { layer: layer!, part }]));
 }
 
-function layerErrors({ tensors }: Against, layers: number): number[] {
+function layerErrors({ tensors }: Against, places: Places, layers: number): number[] {
   const sums = Array.from({ length: layers }, () => ({ errors: 0, squares: 0 }));
   for (const { name, rms, squares } of tensors) {
-    const { layer } = placeOf(name, layers);
+    const layer = places.get(name)?.layer;
     if (layer === undefined || rms === undefined) continue;
     sums[layer].errors += rms ** 2 * squares!;
     sums[layer].squares += squares!;
@@ -421,7 +425,7 @@ function layerErrors({ tensors }: Against, layers: number): number[] {
   return sums.map(({ errors, squares }) => squares === 0 ? 0 : Math.sqrt(errors / squares));
 }
 
-function tensorFigures(float: Checkpoint, quants: Findings["quants"], layers: number): TensorFigures[] {
+function tensorFigures(float: Checkpoint, quants: Findings["quants"], places: Places): TensorFigures[] {
   const maps = quants.map(({ checkpoint, against }) => ({
     stored: new Map(checkpoint.tensors.map((tensor) => [tensor.name, tensor])),
     reports: new Map(against.tensors.map((report) => [report.name, report])),
@@ -437,6 +441,6 @@ function tensorFigures(float: Checkpoint, quants: Findings["quants"], layers: nu
       return { dtype: tensor.dtype, bytes: tensor.bytes, equal, problem, rms };
     });
     const { shape } = source ?? maps.map(({ stored }) => stored.get(name)).find((tensor) => tensor !== undefined)!;
-    return { name, ...placeOf(name, layers), shape, dtype: source?.dtype, bytes: source?.bytes, quants: stored };
+    return { name, ...places.get(name), shape, dtype: source?.dtype, bytes: source?.bytes, quants: stored };
   });
 }
