@@ -37,6 +37,13 @@ export const exportCommand: Command = {
     if (vocabulary === undefined) {
       warn("export", `${checkpoint.directory} has no tokenizer, so ${path} takes and gives ids alone`);
     }
+    if (config.window !== undefined && config.window < config.maxPositions) {
+      warn(
+        "export",
+        `llama.cpp computes no sliding window in this architecture: with more than ${config.window} tokens its ` +
+          "results are not the model's",
+      );
+    }
     out.line({
       gguf: path,
       bytes: plan.bytes,

@@ -26,6 +26,8 @@ interface Architecture {
   readonly freeHeadDim: boolean;
   /** Takes a bias on the output projection of attention. */
   readonly outputBias: boolean;
+  /** A window is that of all layers. */
+  readonly windows: boolean;
 }
 
 const ARCHITECTURES: readonly Architecture[] = [
@@ -38,6 +40,7 @@ const ARCHITECTURES: readonly Architecture[] = [
     ropeFactors: true,
     freeHeadDim: true,
     outputBias: true,
+    windows: true,
   },
   {
     name: "qwen2",
@@ -48,6 +51,7 @@ const ARCHITECTURES: readonly Architecture[] = [
     ropeFactors: false,
     freeHeadDim: false,
     outputBias: false,
+    windows: false,
   },
   {
     name: "qwen3",
@@ -58,6 +62,7 @@ const ARCHITECTURES: readonly Architecture[] = [
     ropeFactors: false,
     freeHeadDim: true,
     outputBias: false,
+    windows: false,
   },
 ];
 
@@ -93,6 +98,10 @@ export function architectureOf(path: string, config: Config): string {
     refuse("head_dim", `${config.headDim}, not hidden_size / num_attention_heads`);
   }
   if (!found.outputBias && config.outputBias) refuse("attention_bias", "a bias on o_proj");
+  // Some layers of a Qwen may have a window and others none, for which there is no key.
+  if (!found.windows && config.window !== undefined && config.window < config.maxPositions) {
+    refuse("sliding_window", `a window of ${config.window}`);
+  }
   return found.name;
 }
 
@@ -188,6 +197,7 @@ export function metadataOf(architecture: string, config: Config): Map<string, Va
     metadata.set(key("attention.key_length"), u32(headDim));
     metadata.set(key("attention.value_length"), u32(headDim));
   }
+  if (config.window !== undefined) metadata.set(key("attention.sliding_window"), u32(config.window));
   if (rope.scaling === "linear") {
     metadata.set(key("rope.scaling.type"), value("string", "linear"));
     metadata.set(key("rope.scaling.factor"), value("f32", ropeFactorsOf(config)[0]));
@@ -200,18 +210,50 @@ export function ropeFactorsOf({ ropeFrequencies, rope, headDim }: Config): Float
   return Float32Array.from(ropeFrequencies, (f, n) => rope.base ** (-2 * n / headDim) / f);
 }
 
-/** Keys (after the architecture's name) with which a model computes something that the decoder does not, and the value that is harmless. */
-const REFUSED: ReadonlyMap<string, Scalar> = new Map<string, Scalar>([
-  ["expert_count", 0],
-  ["nextn_predict_layers", 0],
-  ["attention.causal", true],
-  ["attention.clamp_kqv", 0],
-  ["attention.max_alibi_bias", 0],
-  ["attention.scale", 0],
-  ["attention.temperature_length", 0],
-  ["embedding_scale", 0],
-  ["residual_scale", 0],
-  ["logit_scale", 0],
+/**
+ * Keys (after the architecture's name) with which llama.cpp computes something, for one architecture or another, that the
+ * decoder does not, and the values that change nothing. They are those of gguf-py's constants.py that are not read here, but
+ * for those that describe what other architectures have beside attention and an MLP, which shows in the tensors.
+ */
+const REFUSED: ReadonlyMap<string, readonly Scalar[]> = new Map<string, readonly Scalar[]>([
+  ["expert_count", [0]],
+  ["expert_used_count", [0]],
+  ["leading_dense_block_count", [0]],
+  ["interleave_moe_layer_step", [0]],
+  ["nextn_predict_layers", [0]],
+  ["n_deepstack_layers", [0]],
+  ["full_attention_interval", [0, 1]],
+  ["use_parallel_residual", [false]],
+  ["swin_norm", [false]],
+  ["pooling_type", [0]],
+  ["embedding_scale", [0, 1]],
+  ["residual_scale", [0, 1]],
+  ["logit_scale", [0, 1]],
+  ["attn_logit_softcapping", [0]],
+  ["final_logit_softcapping", [0]],
+  ["activation_sparsity_scale", []],
+  ["swiglu_clamp_exp", [0]],
+  ["attention.causal", [true]],
+  ["attention.clamp_kqv", [0]],
+  ["attention.max_alibi_bias", [0]],
+  ["attention.scale", [0]],
+  ["attention.output_scale", [0, 1]],
+  ["attention.temperature_length", [0]],
+  ["attention.temperature_scale", [0]],
+  ["attention.shared_kv_layers", [0]],
+  ["attention.sliding_window_pattern", []],
+  ["attention.key_length_swa", []],
+  ["attention.value_length_swa", []],
+  ["attention.key_length_mla", [0]],
+  ["attention.value_length_mla", [0]],
+  ["rope.dimension_count_swa", []],
+  ["rope.freq_base_swa", []],
+  ["rope.dimension_sections", []],
+  ["rope.scaling.alpha", [0, 1]],
+  ["rope.scaling.attn_factor", [0, 1]],
+  ["rope.scaling.yarn_ext_factor", [0]],
+  ["rope.scaling.yarn_attn_factor", [1]],
+  ["rope.scaling.yarn_log_multiplier", [0]],
 ]);
 
 /** What {@link SOURCE_TENSORS} says: the dtype of each tensor, by name and in their order; empty where the key is absent. */
@@ -261,7 +303,7 @@ export function configOf(
   const keys = new Keys(path, metadata, name + ".");
   for (const [key, harmless] of REFUSED) {
     const found = keys.optional(key)?.value;
-    if (found !== undefined && found !== harmless) {
+    if (found !== undefined && !harmless.includes(found)) {
       const shown = typeof found === "string" ? quote(found) : found;
       keys.fail(key, `${shown} is not supported; the decoder does not know it`);
     }
@@ -276,8 +318,15 @@ export function configOf(
   }
   const base = keys.float("rope.freq_base", 10000);
   const attentionBias = name !== "qwen2" && weights.shape("blk.0.attn_q.bias") !== undefined;
+  const noWindow = (keys.optional("attention.sliding_window")?.value ?? 0) === 0;
+  const window = noWindow ? 0 : keys.count("attention.sliding_window");
+  // A Llama with a window in every layer is a Mistral.
+  const mistral = window !== 0 && name === "llama" && !attentionBias;
   const json: Record<string, unknown> = {
-    architectures: [architecture.huggingFace],
+    // Absent keys have defaults, which these null say are not meant.
+    bos_token_id: null,
+    eos_token_id: null,
+    architectures: [mistral ? "MistralForCausalLM" : architecture.huggingFace],
     attention_bias: attentionBias,
     attention_dropout: 0,
     head_dim: headDim,
@@ -286,7 +335,7 @@ export function configOf(
     intermediate_size: keys.count("feed_forward_length"),
     max_position_embeddings: keys.count("context_length"),
     mlp_bias: false,
-    model_type: architecture.modelType,
+    model_type: mistral ? "mistral" : architecture.modelType,
     num_attention_heads: heads,
     num_hidden_layers: keys.count("block_count"),
     num_key_value_heads: keys.count("attention.head_count_kv", heads),
@@ -298,8 +347,9 @@ export function configOf(
     vocab_size: embedding[0],
     ...special,
   };
-  if ((keys.optional("attention.sliding_window")?.value ?? 0) !== 0) {
-    json.sliding_window = keys.count("attention.sliding_window");
+  if (window !== 0) {
+    json.sliding_window = window;
+    if (!architecture.windows) Object.assign(json, { max_window_layers: 0, use_sliding_window: true });
   }
   const sorted = Object.fromEntries(Object.entries(json).sort(([a], [b]) => a < b ? -1 : 1));
   return { architecture: name, config: parseConfig(path, JSON.stringify(sorted)), json: sorted };
@@ -313,7 +363,8 @@ function ropeScaling(keys: Keys, base: number, headDim: number, factors: Float32
     keys.fail("rope.scaling.type", `${quote(String(type))} is not supported; the decoder knows none and linear`);
   }
   const linear = type === "linear" && factor !== 1;
-  if (factors === undefined) return linear ? { factor, rope_type: "linear" } : null;
+  const plain = factors === undefined || (factors.length === headDim / 2 && factors.every((f) => f === 1));
+  if (plain) return linear ? { factor, rope_type: "linear" } : null;
   const scaling = llama3(base, headDim, factors);
   if (scaling === undefined || linear) {
     throw new CheckpointError(
@@ -324,30 +375,76 @@ function ropeScaling(keys: Keys, base: number, headDim: number, factors: Float32
   return scaling;
 }
 
-/** The parameters of a llama3 scaling from its factors: 1, then smoothed ones, then the largest. */
+/** A llama3 scaling: frequencies of wavelengths above `original` are divided by `factor`, those below a quarter are kept. */
+type Llama3 = readonly [factor: number, original: number];
+
+/** low_freq_factor and high_freq_factor of a llama3 scaling: all models that have one have these. */
+const [LOW, HIGH] = [1, 4];
+
+/** The parameters of a llama3 scaling that divides the frequencies by these factors; undefined if none does. */
 function llama3(base: number, headDim: number, factors: Float32Array) {
-  const [low, high] = [1, 4];
-  const factor = shortest(factors.at(-1)!);
-  const n = factors.findIndex((f) => f > 1 && f < factor);
-  if (n < 0 || factors.length !== headDim / 2) return undefined;
-  // smooth = (old / wavelength - low) / (high - low), and 1 / f = (1 - smooth) / factor + smooth.
-  const smooth = (1 / factors[n] - 1 / factor) / (1 - 1 / factor);
-  const wavelength = 2 * Math.PI * base ** (2 * n / headDim);
-  const old = Math.round(wavelength * (low + smooth * (high - low)));
-  const scaling = {
-    factor,
-    high_freq_factor: high,
-    low_freq_factor: low,
-    original_max_position_embeddings: old,
+  if (factors.length !== headDim / 2 || !factors.every((f) => f > 0 && Number.isFinite(f))) return undefined;
+  const waves = Array.from(factors, (_, n) => 2 * Math.PI * base ** (2 * n / headDim));
+  const errorOf = ([factor, original]: Llama3) =>
+    factor >= 1 && original > 0
+      ? Math.max(...waves.map((wave, n) => {
+        const smooth = Math.min(Math.max((original / wave - LOW) / (HIGH - LOW), 0), 1);
+        return Math.abs(factors[n] * ((1 - smooth) / factor + smooth) - 1);
+      }))
+      : NaN;
+  const exact = [...guesses(waves, factors)];
+  const round = (digits: number) => {
+    return exact.map(([factor, original]): Llama3 => [Number(factor.toPrecision(digits)), Math.round(original)]);
+  };
+  const best = (guesses: readonly Llama3[], tolerance: number) => {
+    return guesses.filter((guess) => errorOf(guess) < tolerance).sort((a, b) => errorOf(a) - errorOf(b))[0];
+  };
+  // Numbers that are round were most likely those of the model; others mean the same frequencies, nearly. The factors were
+  // computed in binary32, with an error of some units in the last place of the wavelength.
+  const found = best(round(4), 2e-6) ?? best(round(7), 1e-5) ?? best(exact, 1e-4);
+  return found && {
+    factor: found[0],
+    high_freq_factor: HIGH,
+    low_freq_factor: LOW,
+    original_max_position_embeddings: found[1],
     rope_type: "llama3",
   };
-  const expected = factors.map((_, n) => {
-    const wavelength = 2 * Math.PI * base ** (2 * n / headDim);
-    const smooth = Math.min(Math.max((old / wavelength - low) / (high - low), 0), 1);
-    return 1 / ((1 - smooth) / factor + smooth);
-  });
-  // The factors were computed in binary32, with an error of some units in the last place of the wavelength.
-  return factors.every((f, n) => Math.abs(f / expected[n] - 1) < 1e-4) ? scaling : undefined;
+}
+
+/**
+ * What the parameters of a llama3 scaling may be. Between the wavelengths that are kept and those that are divided,
+ * 1 / f = (1 - smooth) / factor + smooth, with smooth = (original / wave - 1) / 3. A head with few values may have one or
+ * two frequencies there, or none; then several parameters mean the same frequencies, and any of them will do.
+ */
+function* guesses(waves: readonly number[], factors: Float32Array): Generator<Llama3> {
+  const first = factors.findIndex((f) => f > 1);
+  const last = factors.length - 1;
+  const originalOf = (n: number, factor: number) => {
+    return waves[n] * (LOW + (HIGH - LOW) * (1 / factors[n] - 1 / factor) / (1 - 1 / factor));
+  };
+  const kept = HIGH * (waves[first - 1] ?? 0);
+  // The last frequency is divided by the whole factor,
+  const factor = shortest(factors[last]);
+  if (factors[first] < factors[last]) yield [factor, originalOf(first, factor)];
+  else yield [factor, within(kept, waves[first])];
+  if (first < last) {
+    // or is smoothed as the one before it,
+    const [a, b] = [first, first + 1].map((n) => [waves[n], waves[n] * (LOW + (HIGH - LOW) / factors[n])]);
+    const solved = HIGH * (a[0] - b[0]) / (a[1] - b[1]);
+    yield [solved, originalOf(first, solved)];
+  } else {
+    // or is the only one that is smoothed: each original context in a range has a factor.
+    const [wave, f] = [waves[last], factors[last]];
+    const original = within(Math.max(kept, wave), Math.min(HIGH, LOW + (HIGH - LOW) / f) * wave);
+    const smooth = (original / wave - LOW) / (HIGH - LOW);
+    yield [(1 - smooth) / (1 / f - smooth), original];
+  }
+}
+
+/** A number between two: the context of Llama 3, a power of two, or a whole number if there is one. */
+function within(low: number, high: number): number {
+  const numbers = [8192, 2 ** Math.floor(Math.log2(high)), Math.round((low + high) / 2)];
+  return numbers.find((x) => x > low && x < high) ?? (low + high) / 2;
 }
 
 /** The shortest decimal that rounds to a binary32: 9.999999747378752e-6 is 1e-5. */
