@@ -22,7 +22,16 @@ import {
 import { checkTensors } from "./decoder/tensors.ts";
 import { type Vocabulary, vocabularyMetadata } from "./decoder/vocabulary.ts";
 import { CheckpointError } from "./errors.ts";
-import { type BlockFormat, F32, type Format, FORMATS, matrixBytes, Q4B32 } from "./format/blocks.ts";
+import {
+  type BlockFormat,
+  F32,
+  firstNotFinite,
+  type FloatFormat,
+  type Format,
+  FORMATS,
+  matrixBytes,
+  Q4B32,
+} from "./format/blocks.ts";
 import { type Checkpoint, TensorReader } from "./format/checkpoint.ts";
 import { fromQ4B32, type GgmlType, typeOf } from "./format/ggml.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./format/gguf.ts";
@@ -125,7 +134,7 @@ function plan(place: { path: string; tensor: string }, source: NamedTensor, dtyp
  * untouched.
  *
  * @returns the file's SHA-256 in hexadecimal
- * @throws {CheckpointError} a block has a scale that is not finite
+ * @throws {CheckpointError} a weight or the scale of a block is not finite
  * @throws {UsageError} the file is there and `force` is not set, or it is one of the source's
  * @throws {SystemError} such as a full disk, or a source that was changed meanwhile
  */
@@ -165,6 +174,7 @@ function* chunksOf(tensor: Planned, headDim: number, reader: TensorReader): Gene
     const bytes = new Uint8Array(count * rowBytes);
     reader.read(source.huggingFace, row * rowBytes, bytes);
     if (from.kind === "block") checkScales(reader, source.huggingFace, from, row, rowBytes, bytes);
+    else checkFinite(reader, source.huggingFace, from, row, columns, bytes);
     const out = from === Q4B32 || shape.length === 1 ? converted(from, bytes) : bytes;
     yield source.interleaved ? interleaveRows(out, type.blockBytes * columns / type.blockWeights) : out;
   }
@@ -178,6 +188,22 @@ function converted(from: Format, bytes: Uint8Array<ArrayBuffer>): Uint8Array<Arr
   const values = new Float32Array(bytes.length / from.blockBytes);
   from.decode(new DataView(bytes.buffer), 0, values.length, values);
   return new Uint8Array(values.buffer);
+}
+
+function checkFinite(
+  reader: TensorReader,
+  tensor: string,
+  format: FloatFormat,
+  row: number,
+  columns: number,
+  bytes: Uint8Array<ArrayBuffer>,
+): void {
+  const bad = firstNotFinite(format, bytes);
+  if (bad < 0) return;
+  throw new CheckpointError(
+    { path: reader.find(tensor)!.path, tensor },
+    `row ${row + Math.floor(bad / columns)} column ${bad % columns}: the weight is not finite; the file is damaged`,
+  );
 }
 
 function checkScales(

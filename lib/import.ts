@@ -23,6 +23,7 @@ import {
   declarationOf,
   F16,
   F32,
+  firstNotFinite,
   type FloatFormat,
   matrixBytes,
   Q4B32,
@@ -310,6 +311,9 @@ function converted(
       const bad = scalarKernels(bytes.buffer).checkScales(to, 0, bytes.length / to.blockBytes);
       if (bad >= 0) fail(bad * to.blockWeights, "the scale is not finite; the file is damaged");
       if (to === Q4B32) toQ4B32(bytes);
+    } else {
+      const bad = firstNotFinite(to, bytes);
+      if (bad >= 0) fail(bad, "the weight is not finite; the file is damaged");
     }
     return bytes;
   }

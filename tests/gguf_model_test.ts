@@ -2,14 +2,17 @@
 // were computed as llama.cpp's converter does.
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
+import { join } from "@std/path/join";
 import { parseConfig } from "../lib/decoder/config.ts";
 import { configOf, metadataOf, ropeFactorsOf } from "../lib/decoder/gguf.ts";
 import { CheckpointError } from "../lib/errors.ts";
-import { planExport } from "../lib/export.ts";
+import { exportGguf, planExport } from "../lib/export.ts";
 import { openCheckpoint } from "../lib/format/checkpoint.ts";
-import type { Metadata } from "../lib/format/gguf.ts";
-import { configOf as configFrom, MODELS } from "./models.ts";
-import { fixture } from "./testing.ts";
+import { type Metadata, parseGguf } from "../lib/format/gguf.ts";
+import { importGguf, planImport } from "../lib/import.ts";
+import { configOf as configFrom, MODELS, TINY } from "./models.ts";
+import { inTemporary, tree } from "./program.ts";
+import { entriesOf, fixture, safetensors, write } from "./testing.ts";
 
 interface Scaled {
   readonly head_dim: number;
@@ -152,3 +155,69 @@ Deno.test("import writes null for the special ids that a file does not have: an 
   const { json, config } = imported(metadata({}).metadata);
   assertEquals([json.bos_token_id, json.eos_token_id, config.endOfText], [null, null, []]);
 });
+
+Deno.test("import and export refuse a weight that is not finite, naming its row and column", () =>
+  inTemporary(async (directory) => {
+    const path = join(directory, "x.gguf");
+    const bad = join(directory, "bad.gguf");
+    // Each float format; the patterns of a NaN, an infinity and a negative one, little endian.
+    const formats: [string, number[][]][] = [
+      [TINY, [[0xc1, 0x7f], [0x80, 0x7f], [0x80, 0xff]]],
+      [`${MODELS}/rope-linear`, [[0x01, 0x7e], [0x00, 0x7c], [0x00, 0xfc]]],
+      [`${MODELS}/head-dim`, [[1, 0, 0x80, 0x7f], [0, 0, 0x80, 0x7f], [0, 0, 0x80, 0xff]]],
+    ];
+    for (const [from, patterns] of formats) {
+      const plan = planExport(openCheckpoint(from), configFrom(from), "config.json", undefined);
+      await exportGguf(plan, path, { force: true });
+      const file = Deno.readFileSync(path);
+      const read = (offset: number, into: Uint8Array) => into.set(file.subarray(offset, offset + into.length));
+      const { tensors } = parseGguf({ path, bytes: file.length, read });
+      for (const pattern of patterns) {
+        for (
+          const [name, row, column] of [
+            ["blk.0.ffn_down.weight", 3, 5],
+            ["blk.0.attn_q.weight", 1, 2],
+            ["output_norm.weight", 4, 0],
+          ] as const
+        ) {
+          const tensor = tensors.find((tensor) => tensor.name === name)!;
+          const vector = tensor.shape.length === 1;
+          const bytes = vector ? [1, 0, 0xc0, 0x7f] : pattern;
+          const columns = vector ? 1 : tensor.shape[1];
+          const spoiled = file.slice();
+          spoiled.set(bytes, tensor.offset + (row * columns + column) * bytes.length);
+          Deno.writeFileSync(bad, spoiled);
+          for (const dtype of [undefined, "same", "f32"] as const) {
+            let message = "";
+            try {
+              await importGguf(planImport(bad, dtype), join(directory, "out"), { force: true });
+            } catch (error) {
+              message = (error as Error).message;
+            }
+            const place = `${bad}: tensor "${name}": row ${row} column ${column}: the weight is `;
+            assert(message.startsWith(place), `${from} ${dtype} ${bytes}: ${message}`);
+            assert(message.endsWith("; the file is damaged"), message);
+          }
+        }
+        // The same in a checkpoint.
+        const name = "model.layers.0.mlp.down_proj.weight";
+        const entries = entriesOf(Deno.readFileSync(join(from, "model.safetensors")));
+        const { shape, bytes } = entries.find((entry) => entry.name === name)!;
+        bytes.set(pattern, (3 * shape[1] + 5) * pattern.length);
+        const model = join(directory, "model");
+        write(model, { "model.safetensors": safetensors(entries) });
+        const broken = planExport(openCheckpoint(model), configFrom(from), "config.json", undefined);
+        let message = "";
+        try {
+          await exportGguf(broken, path, { force: true });
+        } catch (error) {
+          message = (error as Error).message;
+        }
+        assertEquals(
+          message,
+          `${model}/model.safetensors: tensor "${name}": row 3 column 5: the weight is not finite; the file is damaged`,
+        );
+      }
+    }
+    assertEquals(tree(directory).filter((name) => name.includes("partial")), []);
+  }));

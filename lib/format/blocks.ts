@@ -146,6 +146,18 @@ export function matrixBytes(format: Format, rows: number, columns: number): numb
   return rows * (columns / format.blockWeights) * format.blockBytes;
 }
 
+/** The index of the first weight that is a NaN or an infinity, -1 if there is none; `bytes` begin at a multiple of 8. */
+export function firstNotFinite(format: FloatFormat, bytes: Uint8Array<ArrayBuffer>): number {
+  const { buffer, byteOffset, byteLength } = bytes;
+  const count = byteLength / format.blockBytes;
+  if (format === F64) return new Float64Array(buffer, byteOffset, count).findIndex((x) => !Number.isFinite(x));
+  const bits = format === F32 ? new Uint32Array(buffer, byteOffset, count) : new Uint16Array(buffer, byteOffset, count);
+  const exponent = format === F32 ? 0x7f800000 : format === F16 ? 0x7c00 : 0x7f80;
+  // A loop: it reads every weight of a model, and a call for each would take longer than the file.
+  for (let n = 0; n < count; n++) if ((bits[n] & exponent) === exponent) return n;
+  return -1;
+}
+
 /**
  * Encodes 32 weights as one block; the definition that every kernel is tested against.
  *
