@@ -66,7 +66,7 @@ export function load(
 }
 
 /** Calls `test` with operations, and ends their threads. */
-export function using<T>(ops: Operations, test: (ops: Operations) => T): T {
+export function using<O extends Operations, T>(ops: O, test: (ops: O) => T): T {
   const done = () => ops.close();
   let result: T;
   try {

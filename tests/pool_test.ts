@@ -2,7 +2,19 @@
 // in binary64 whose inputs this file made itself.
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { BF16, F16, F32, F64, type Format, FORMATS, Q4B32, Q8B32 } from "../lib/format/blocks.ts";
+import { UsageError } from "../lib/errors.ts";
+import {
+  BF16,
+  type BlockFormat,
+  F16,
+  F32,
+  F64,
+  type FloatFormat,
+  type Format,
+  FORMATS,
+  Q4B32,
+  Q8B32,
+} from "../lib/format/blocks.ts";
 import {
   type Activations,
   BadScale,
@@ -149,7 +161,9 @@ const pools = new Map<Activations, Pool[]>();
 /** Runs `program` by the definition and in pools of 1, 2 and 3 threads, which must agree; the definition's results. */
 async function agree(activations: Activations, program: (ops: Operations) => Results): Promise<Results> {
   const defined = program(new Reference(activations));
-  if (!pools.has(activations)) pools.set(activations, THREADS.map((threads) => new Pool({ threads, activations })));
+  if (!pools.has(activations)) {
+    pools.set(activations, THREADS.map((threads) => new Pool({ threads, activations })));
+  }
   for (const pool of pools.get(activations)!) {
     await pool.reset();
     const results = program(pool);
@@ -296,6 +310,46 @@ function exactProduct(w: Weights, row: number, x: Float32Array, activations: Act
   const k = (activations === "f32" ? 18 : 4) + blocks;
   // The sum in binary64 is off by less than one rounding in binary32.
   return { sum, bound: moved + (k + 1) * U / (1 - k * U) * (magnitude + moved) + k * 32 * 2 ** -149 };
+}
+
+for (const format of FORMATS.values()) {
+  for (const activations of format.kind === "block" ? ACTIVATIONS : ACTIVATIONS.slice(0, 1)) {
+    Deno.test({
+      name: `Pool gives the bits of Reference for ${format.name} matrices of 1 to 96 columns, ${activations}`,
+      ...unsanitized,
+      async fn() {
+        const step = format.blockWeights;
+        const decoded = new Map<string, Float64Array>();
+        const results = await agree(activations, (ops) => {
+          const random = new Random(6);
+          const cases = Array.from({ length: 96 / step }, (_, n) => (n + 1) * step).flatMap((columns) => {
+            const [from, embedded] = [ops.buffer(5, columns), ops.buffer(13, columns)];
+            for (let t = 0; t < 5; t++) ops.row(from, t).set(numbers(columns, random));
+            return [1, 8, 13].map((rows) => {
+              const w = weights(format, rows, columns, random);
+              decoded.set(`${rows} x ${columns}, 13 x ${columns}`, w.values);
+              const matrix = loadMatrix(ops, w);
+              return { from, embedded, matrix, outs: [1, 5].map((tokens) => ops.buffer(tokens, rows)) };
+            });
+          });
+          const results: Results = new Map();
+          for (const { from, embedded, matrix, outs } of cases) {
+            for (const out of outs) ops.project({ from }, out.tokens, [{ matrix, out }]);
+            ops.embed(matrix, Array.from({ length: matrix.rows }, (_, row) => row), embedded);
+            ops.run();
+            for (const buffer of [...outs, embedded]) {
+              keep(results, `${matrix.rows} x ${matrix.columns}, ${buffer.tokens} x ${buffer.width}`, ops, buffer);
+            }
+          }
+          return results;
+        });
+        assertEquals([results.size, decoded.size], [3 * 3 * 96 / step, 3 * 96 / step]);
+        for (const [name, values] of decoded) {
+          assertSameBits(results.get(name)!.subarray(0, values.length), Float32Array.from(values), name);
+        }
+      },
+    });
+  }
 }
 
 Deno.test({
@@ -680,21 +734,29 @@ Deno.test("Pool runs programs of changing lengths one right after the other", ()
   }
 });
 
+/** A product whose matrix is damaged in the pool's memory once it is loaded: its record (see machine.ts) begins with `record`. */
+function damaged(pool: Pool, w: Weights, record: readonly number[], at: number, value: number): () => void {
+  const matrix = loadMatrix(pool, w);
+  const [from, out] = [pool.buffer(1, w.columns), pool.buffer(1, w.rows)];
+  const { buffer, byteOffset } = pool.row(from, 0);
+  const words = new Float64Array(buffer, 0, byteOffset >> 3);
+  const start = words.findLastIndex((_, n) => record.every((word, k) => words[n + k] === word));
+  assert(start > 0);
+  words[start + at] = value;
+  return () => {
+    pool.project({ from }, 1, [{ matrix, out }]);
+    pool.run();
+  };
+}
+
 Deno.test({
   name: "Pool.run says that a thread has failed, whichever it is, and close ends the others",
   ...unsanitized,
   fn() {
     for (const threads of THREADS) {
       const pool = new Pool({ threads });
-      // A matrix whose record names a kind of weights that there is not: 400 groups from address 0 on.
-      const record = new Float32Array(new Float64Array([9, 1, 1, 0, 0, 0, 400]).buffer);
-      const { address } = loadVector(pool, record) as unknown as { address: number };
-      const broken = { format: F32, rows: 3200, columns: 32, record: address, rowsHeld: 3200 } as Matrix;
-      const [from, out] = [pool.buffer(1, 32), pool.buffer(1, 3200)];
-      assertThrows(() => {
-        pool.project({ from }, 1, [{ matrix: broken, out }]);
-        pool.run();
-      }, Error);
+      const fail = damaged(pool, noise(F32, 3200, 32), [4, 1, 1, 0], 0, 9);
+      assertThrows(fail, Error);
       pool.close();
     }
   },
@@ -713,6 +775,218 @@ Deno.test("Pool refuses after the first operation what its scratch has no room f
       assertThrows(larger, RangeError, "before the first operation");
     }
   });
+});
+
+// ---------------------------------------------------------------- arguments
+
+/** What of every kind an implementation makes, for two tokens. */
+function handles(ops: Operations) {
+  const random = new Random(1);
+  return {
+    matrix: loadMatrix(ops, weights(BF16, 8, 8, random, false)),
+    wide: loadMatrix(ops, weights(BF16, 8, 16, random, false)),
+    vector: loadVector(ops, numbers(8, random)),
+    long: loadVector(ops, numbers(16, random)),
+    buffer: ops.buffer(2, 8),
+    out: ops.buffer(2, 8),
+    single: ops.buffer(1, 8),
+    broad: ops.buffer(2, 16),
+    cache: ops.cache(3, 2, 4),
+    rope: ops.ropeTable(4, new Float32Array(16)),
+    turned: ops.ropeTable(4, new Float32Array(32)),
+  };
+}
+
+type Given = ReturnType<typeof handles>;
+
+function attention({ buffer, out, cache, rope }: Given) {
+  return { q: buffer, k: buffer, v: buffer, out, cache, rope, heads: 2, position: 0 };
+}
+
+const WRONG: Record<string, [call: (ops: Operations, given: Given) => unknown, message: string]> = {
+  "an id that is the number of rows": [(o, g) => o.embed(g.matrix, [0, 8], g.out), "a token id is 8, "],
+  "a huge id": [(o, g) => o.embed(g.matrix, [2 ** 31 - 1], g.out), "a token id is 2147483647, "],
+  "a negative id": [(o, g) => o.embed(g.matrix, [-1], g.out), "a token id is -1, "],
+  "an id with a fraction": [(o, g) => o.embed(g.matrix, [1.5], g.out), "a token id is 1.5, "],
+  "an id that is no number": [(o, g) => o.embed(g.matrix, [NaN], g.out), "a token id is NaN, "],
+  "more ids than rows of the output": [(o, g) => o.embed(g.matrix, [1, 2, 3], g.out), "the number of ids is 3"],
+  "no id": [(o, g) => o.embed(g.matrix, [], g.out), "the number of ids is 0"],
+  "a table of other columns": [(o, g) => o.embed(g.wide, [1], g.out), "the width of the output is 8, expected 16"],
+  "more tokens than rows of the input": [
+    (o, g) => o.project({ from: g.single }, 2, [{ matrix: g.matrix, out: g.out }]),
+    "the number of tokens of the input is 2",
+  ],
+  "rows of the input that begin too late": [
+    (o, g) => o.project({ from: g.buffer, first: 1 }, 2, [{ matrix: g.matrix, out: g.out }]),
+    "the number of tokens of the input is 2",
+  ],
+  "a first row beyond the input": [
+    (o, g) => o.project({ from: g.buffer, first: 2 }, 1, [{ matrix: g.matrix, out: g.out }]),
+    "the first row of the input is 2",
+  ],
+  "a negative first row": [
+    (o, g) => o.project({ from: g.buffer, first: -1 }, 1, [{ matrix: g.matrix, out: g.out }]),
+    "the first row of the input is -1",
+  ],
+  "more tokens than rows of the output": [
+    (o, g) => o.projectAdd({ from: g.buffer }, 2, g.matrix, g.single),
+    "the number of tokens of the output is 2",
+  ],
+  "no token": [
+    (o, g) => o.projectAdd({ from: g.buffer }, 0, g.matrix, g.out),
+    "the number of tokens of the input is 0",
+  ],
+  "a matrix of other columns than the input": [
+    (o, g) => o.project({ from: g.buffer }, 1, [{ matrix: g.matrix, out: g.out }, { matrix: g.wide, out: g.out }]),
+    "the number of columns of a matrix is 16, expected 8",
+  ],
+  "an output of another width": [
+    (o, g) => o.projectGated({ from: g.buffer }, 1, g.matrix, g.matrix, g.broad),
+    "the width of the output is 16, expected 8",
+  ],
+  "a bias of another length": [
+    (o, g) => o.projectAdd({ from: g.buffer }, 1, g.matrix, g.out, g.long),
+    "the length of a bias is 16, expected 8",
+  ],
+  "a norm of another length": [
+    (o, g) => o.projectGated({ from: g.buffer, norm: { weight: g.long, eps: 1 } }, 1, g.matrix, g.matrix, g.out),
+    "the length of a norm's weight is 16, expected 8",
+  ],
+  "a position beyond the cache": [
+    (o, g) => o.attend({ ...attention(g), position: 3 }, 1),
+    "the first position is 3, expected a whole number from 0 to 2",
+  ],
+  "tokens beyond the cache": [(o, g) => o.attend({ ...attention(g), position: 2 }, 2), "the first position is 2"],
+  "a negative position": [(o, g) => o.attend({ ...attention(g), position: -1 }, 1), "the first position is -1"],
+  "more tokens than keys": [(o, g) => o.attend({ ...attention(g), k: g.single }, 2), "the number of tokens is 2"],
+  "values of another width": [(o, g) => o.attend({ ...attention(g), v: g.broad }, 1), "is 16, expected 8"],
+  "queries of another width": [(o, g) => o.attend({ ...attention(g), q: g.broad }, 1), "is 16, expected 8"],
+  "more heads than queries": [(o, g) => o.attend({ ...attention(g), heads: 4 }, 1), "is 8, expected 16"],
+  "heads that can't share keys": [(o, g) => o.attend({ ...attention(g), heads: 3 }, 1), "is 1.5, "],
+  "a table for other heads": [(o, g) => o.attend({ ...attention(g), rope: g.turned }, 1), "is 8, expected 4"],
+  "a norm of other heads": [
+    (o, g) => o.attend({ ...attention(g), kNorm: { weight: g.vector, eps: 1 } }, 1),
+    "the length of a norm's weight is 8, expected 4",
+  ],
+  "a row of a buffer that is not there": [(o, g) => o.row(g.out, 2), "the row of a buffer is 2"],
+  "a negative row of a buffer": [(o, g) => o.row(g.out, -1), "the row of a buffer is -1"],
+  "a matrix without rows": [(o) => o.matrix(F32, 0, 8, () => {}), "the number of rows is 0"],
+  "a matrix of half a column": [(o) => o.matrix(F32, 8, 1.5, () => {}), "the number of columns is 1.5"],
+  "a part of a block": [(o) => o.matrix(Q4B32, 8, 48, () => {}), "48 columns, expected a multiple of 32"],
+  "a vector of blocks": [(o) => o.vector(Q8B32, 32, () => {}), "a vector can't have the format Q8B32"],
+  "a vector without values": [(o) => o.vector(F32, 0, () => {}), "the length of a vector is 0"],
+  "a buffer without rows": [(o) => o.buffer(0, 8), "the number of tokens of a buffer is 0"],
+  "a buffer without columns": [(o) => o.buffer(1, NaN), "the width of a buffer is NaN"],
+  "a cache without positions": [(o) => o.cache(0, 1, 4), "the number of positions of a cache is 0"],
+  "a cache of heads that the kernels can't read": [(o) => o.cache(1, 1, 6), "the head dimension is 6"],
+  "a table whose rows are not whole": [(o) => o.ropeTable(3, new Float32Array(8)), "for each position of a table"],
+};
+
+for (const [name, make] of [["Reference", () => new Reference()], ["Pool", () => new Pool({ threads: 2 })]] as const) {
+  Deno.test(`${name} refuses sizes and indexes that would become the address of something else, naming them`, () => {
+    using(make(), (ops) => {
+      const given = handles(ops);
+      for (const [what, [call, message]] of Object.entries(WRONG)) {
+        assertThrows(() => call(ops, given), RangeError, message, what);
+      }
+      // Nothing of what was refused is left: this would be done with it.
+      ops.embed(given.matrix, [7, 0], given.out);
+      ops.attend(attention(given), 2);
+      ops.run();
+    });
+  });
+
+  Deno.test(`${name} refuses what another implementation made, and what it made itself before a reset`, async () => {
+    const [ops, other, plain] = [make(), new Pool({ threads: 1 }), new Reference()];
+    try {
+      const old = handles(ops);
+      ops.embed(old.matrix, [7], old.out);
+      ops.run();
+      await ops.reset();
+      const own = handles(ops);
+      for (const foreign of [old, handles(other), handles(plain)]) {
+        const norm = { weight: foreign.vector, eps: 1 };
+        const calls: Record<string, (() => unknown)[]> = {
+          matrix: [
+            () => ops.embed(foreign.matrix, [1], own.out),
+            () => ops.project({ from: own.buffer }, 1, [{ matrix: foreign.matrix, out: own.out }]),
+            () => ops.projectAdd({ from: own.buffer }, 1, foreign.matrix, own.out),
+            () => ops.projectGated({ from: own.buffer }, 1, own.matrix, foreign.matrix, own.out),
+          ],
+          buffer: [
+            () => ops.row(foreign.out, 0),
+            () => ops.embed(own.matrix, [1], foreign.out),
+            () => ops.projectAdd({ from: foreign.buffer }, 1, own.matrix, own.out),
+            () => ops.projectAdd({ from: own.buffer }, 1, own.matrix, foreign.out),
+            () => ops.attend({ ...attention(own), q: foreign.buffer }, 1),
+            () => ops.attend({ ...attention(own), k: foreign.buffer }, 1),
+            () => ops.attend({ ...attention(own), v: foreign.buffer }, 1),
+            () => ops.attend({ ...attention(own), out: foreign.out }, 1),
+          ],
+          vector: [
+            () => ops.projectAdd({ from: own.buffer, norm }, 1, own.matrix, own.out),
+            () => ops.projectAdd({ from: own.buffer }, 1, own.matrix, own.out, foreign.vector),
+          ],
+          cache: [() => ops.attend({ ...attention(own), cache: foreign.cache }, 1)],
+          table: [() => ops.attend({ ...attention(own), rope: foreign.rope }, 1)],
+        };
+        for (const [kind, list] of Object.entries(calls)) {
+          for (const call of list) {
+            assertThrows(call, RangeError, `the ${kind} was made by another pool, or freed by reset`);
+          }
+        }
+      }
+    } finally {
+      for (const each of [ops, other]) each.close();
+    }
+  });
+}
+
+Deno.test("Pool decodes weights of a float format that it has no kernels for, and refuses blocks of one", () => {
+  // One byte, -128 to 127, in halves.
+  const halves: FloatFormat = {
+    ...F32,
+    name: "BYTE",
+    blockBytes: 1,
+    decode(view, offset, count, out) {
+      for (let n = 0; n < count; n++) out[n] = view.getInt8(offset + n) / 2;
+    },
+  };
+  const run = (ops: Operations) => {
+    const bytes = Uint8Array.from({ length: 24 * 128 }, (_, n) => n * 37);
+    const matrix = loadMatrix(ops, { format: halves, rows: 24, columns: 128, bytes, values: new Float64Array() });
+    const [from, out, rows] = [ops.buffer(1, 128), ops.buffer(1, 24), ops.buffer(24, 128)];
+    ops.row(from, 0).set(numbers(128, new Random(1)));
+    ops.project({ from }, 1, [{ matrix, out }]);
+    ops.embed(matrix, Array.from({ length: 24 }, (_, n) => n), rows);
+    ops.run();
+    const results: Results = new Map();
+    keep(results, "out", ops, out);
+    keep(results, "rows", ops, rows);
+    return results;
+  };
+  const [defined, pooled] = [run(new Reference()), using(new Pool({ threads: 2 }), run)];
+  for (const [name, row] of defined) assertSameBits(pooled.get(name)!, row, name);
+  assertEquals(defined.get("rows")!.slice(0, 5), Float32Array.of(0, 18.5, 37, 55.5, -54));
+
+  for (const like of [Q4B32, Q8B32]) {
+    const five: BlockFormat = { ...like, name: "Q5B32", bits: 5 };
+    using(new Pool({ threads: 1 }), (ops) => {
+      assertThrows(() => ops.matrix(five, 8, 32, () => {}), RangeError, "no kernels for matrices of Q5B32");
+    });
+  }
+});
+
+Deno.test("Pool says that a memory has no room for eight rows of a matrix, or for the rest", () => {
+  for (const memoryBytes of [1 << 20, 2 << 20, 3 << 20]) {
+    using(new Pool({ threads: 1, memoryBytes }), (ops) => {
+      assertThrows(
+        () => loadMatrix(ops, weights(F32, 8, 20_000, new Random(1), false)),
+        UsageError,
+        `${memoryBytes} bytes`,
+      );
+    });
+  }
 });
 
 Deno.test("A process that closes its pools ends by itself, workers asleep or not", async () => {

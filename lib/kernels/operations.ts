@@ -45,6 +45,8 @@ export interface Cache {
 /** Cosines and sines of the rotary embedding: for each position headDim / 2 of both. */
 export interface RopeTable {
   readonly positions: number;
+  /** Values for each position: headDim. */
+  readonly width: number;
 }
 
 /** The rows of a buffer that an operation reads, with or without RMSNorm. */
@@ -102,7 +104,12 @@ export class BadScale extends Error {
   }
 }
 
-/** See the module. Rows of a matrix are what the result has, columns what it reads: y = W x. */
+/**
+ * See the module. Rows of a matrix are what the result has, columns what it reads: y = W x.
+ *
+ * A matrix, vector, buffer, cache or table can only be given to the implementation that made it, until that is reset. The
+ * methods throw a RangeError for another one, and for sizes and indexes that do not fit (see checks.ts).
+ */
 export interface Operations {
   /** How many threads work. */
   readonly threads: number;

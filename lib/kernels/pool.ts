@@ -6,7 +6,19 @@
  */
 
 import { UsageError } from "../errors.ts";
-import { type BlockFormat, F16, F32, type Format, matrixBytes } from "../format/blocks.ts";
+import { BF16, F16, F32, type Format, matrixBytes, Q4B32, Q8B32 } from "../format/blocks.ts";
+import {
+  checkAttend,
+  checkBuffer,
+  checkCache,
+  checkEmbed,
+  checkMatrix,
+  checkProject,
+  checkRopeTable,
+  checkRow,
+  checkVector,
+} from "./checks.ts";
+import { Handles } from "./handles.ts";
 import { adviseHugePages } from "../libc.ts";
 import {
   COMMAND_WORDS,
@@ -31,7 +43,6 @@ import {
 } from "./machine.ts";
 import {
   type Activations,
-  activationsFor,
   type Attention,
   ATTENTION_CHUNK,
   BadScale,
@@ -41,6 +52,7 @@ import {
   COLUMNS,
   type Input,
   type Matrix,
+  type Norm,
   type Operations,
   padded,
   type Projection,
@@ -50,16 +62,55 @@ import {
 } from "./operations.ts";
 import { FIRST_ADDRESS, instantiate, MAX_PAGES, PAGE } from "./wasm.ts";
 
-interface Placed {
-  readonly address: number;
+/** How the matrices of a format are held. */
+interface Packing {
+  /** The format that the kernels see. */
+  readonly format: Format;
+  /** An index of KINDS. */
+  readonly kind: number;
+  /** The name of the kernel that packs groups of rows. */
+  readonly pack: string;
+  /** The MODE of each sort of activations that can be asked for. */
+  readonly modes: Readonly<Record<Activations, number>>;
 }
-interface PackedMatrix extends Matrix {
+
+const FLOAT_MODES = { f32: MODE.f32, i16: MODE.f32, i8: MODE.f32 };
+
+/** The formats that there are kernels for. */
+const PACKINGS: ReadonlyMap<Format, Packing> = new Map(
+  ([
+    { format: Q4B32, kind: "q4", pack: "pack_q4", modes: { f32: MODE.f32, i16: MODE.i16, i8: MODE.i8 } },
+    { format: Q8B32, kind: "q8", pack: "pack_q8", modes: { f32: MODE.f32, i16: MODE.i16paired, i8: MODE.i8paired } },
+    { format: BF16, kind: "bf16", pack: "pack_16", modes: FLOAT_MODES },
+    { format: F16, kind: "f16", pack: "pack_16", modes: FLOAT_MODES },
+    { format: F32, kind: "f32", pack: "pack_f32", modes: FLOAT_MODES },
+  ] as const).map(({ kind, ...packing }) => [packing.format, { ...packing, kind: KINDS.indexOf(kind) }]),
+);
+
+/**
+ * How a format is held. Weights of a float format without kernels are decoded to binary32, which is what they count as.
+ *
+ * @throws {RangeError} a block format without kernels
+ */
+function packingOf(format: Format): Packing {
+  const packing = PACKINGS.get(format) ?? (format.kind === "float" ? PACKINGS.get(F32) : undefined);
+  if (packing === undefined) throw new RangeError(`there are no kernels for matrices of ${format.name}`);
+  return packing;
+}
+
+/** What a pool keeps of a matrix. */
+interface PackedMatrix {
   /** Address of the record that machine.ts reads. */
   readonly record: number;
   /** Rows rounded up to whole groups. */
   readonly rowsHeld: number;
+  /** How it is multiplied: a MODE. */
+  readonly mode: number;
 }
-interface PlacedCache extends Cache {
+
+/** What a pool keeps of a cache. */
+interface PlacedCache {
+  /** Addresses. */
   readonly keys: number;
   readonly values: number;
   readonly keyScales: number;
@@ -158,6 +209,12 @@ export class Pool implements Operations {
   readonly #memoryBytes: number;
   readonly #arenas: Arena[];
   readonly #workers: Worker[];
+  readonly #matrices = new Handles<Matrix, PackedMatrix>("matrix");
+  readonly #caches = new Handles<Cache, PlacedCache>("cache");
+  // Of these the address is kept.
+  readonly #vectors = new Handles<Vector, number>("vector");
+  readonly #buffers = new Handles<Buffer, number>("buffer");
+  readonly #tables = new Handles<RopeTable, number>("table");
   #machine?: Machine;
   #control: Int32Array = new Int32Array(0);
   #commands: Float64Array = new Float64Array(0);
@@ -190,28 +247,29 @@ export class Pool implements Operations {
   }
 
   matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix {
-    const held = format.name === "F64" ? F32 : format;
-    const kind = KINDS.indexOf(kindOf(held));
+    checkMatrix(format, rows, columns);
+    const packing = packingOf(format);
     const blocks = padded(columns) / COLUMNS;
     const groups = Math.ceil(rows / GROUP);
-    const groupBytes = blocks * GROUP_BYTES[kind];
+    const groupBytes = blocks * GROUP_BYTES[packing.kind];
     const segments: number[][] = [];
     for (let first = 0; first < groups;) {
       const memory = this.#arenaFor(groupBytes);
       const count = Math.min(groups - first, Math.floor(this.#arenas[memory].free / groupBytes));
-      segments.push(this.#pack(format, columns, rows, first, count, memory, kind, read));
+      segments.push(this.#pack(format, columns, rows, first, count, memory, packing, read));
       first += count;
     }
     const record = this.#arenas[0].take(8 * (3 + 4 * segments.length));
     new Float64Array(this.#arenas[0].memory.buffer, record).set([
-      kind,
+      packing.kind,
       blocks,
       segments.length,
       ...segments.flat(),
     ]);
     this.#weightBytes += matrixBytes(format, rows, columns);
     this.#maxBlocks = this.#most(this.#maxBlocks, blocks);
-    return { format, rows, columns, record, rowsHeld: groups * GROUP } as PackedMatrix;
+    const mode = packing.modes[this.#activations];
+    return this.#matrices.add({ format, rows, columns }, { record, rowsHeld: groups * GROUP, mode });
   }
 
   /** The larger of two sizes that the scratch is made for, with the first operation: after that it can't grow. */
@@ -220,15 +278,20 @@ export class Pool implements Operations {
     return Math.max(now, wanted);
   }
 
-  /** The memory that has room for a group, a new one if none has. */
+  /** The memory that has room for a group, a new one if none has. @throws {UsageError} nor has a new one */
   #arenaFor(groupBytes: number): number {
     for (const [memory, arena] of this.#arenas.entries()) {
       this.#stagingOf(memory);
       if (arena.free >= groupBytes) return memory;
     }
-    this.#arenas.push(new Arena(this.#memoryBytes));
-    this.#stagingOf(this.#arenas.length - 1);
-    return this.#arenas.length - 1;
+    const memory = this.#arenas.push(new Arena(this.#memoryBytes)) - 1;
+    this.#stagingOf(memory);
+    if (this.#arenas[memory].free < groupBytes) {
+      throw new UsageError(
+        `${GROUP} rows of a matrix take ${groupBytes} bytes, more than a memory of ${this.#memoryBytes} bytes has room for`,
+      );
+    }
+    return memory;
   }
 
   #stagingOf(memory: number): number {
@@ -243,26 +306,22 @@ export class Pool implements Operations {
     first: number,
     count: number,
     memory: number,
-    kind: number,
+    { format: held, kind, pack }: Packing,
     read: ReadBytes,
   ): number[] {
     const arena = this.#arenas[memory];
     const blocks = padded(columns) / COLUMNS;
     const payload = arena.take(count * blocks * GROUP_BYTES[kind], false);
-    const rowBytes = matrixBytes(format, 1, columns);
-    const heldBytes = format.name === "F64" ? padded(columns) * 4 : matrixBytes(format, 1, padded(columns));
+    const heldBytes = matrixBytes(held, 1, padded(columns));
     // A very long row gets an area of its own.
     const room = GROUP * heldBytes > STAGING_BYTES ? arena.take(GROUP * heldBytes) : this.#stagingOf(memory);
     const step = Math.max(1, Math.floor(STAGING_BYTES / (GROUP * heldBytes)));
-    const pack = arena.wasm[`pack_${kind === 2 || kind === 3 ? "16" : KINDS[kind]}`];
     for (let done = 0; done < count; done += step) {
       const groups = Math.min(step, count - done);
       const row = (first + done) * GROUP;
       const present = Math.min(groups * GROUP, rows - row);
       const staging = arena.bytes(room, groups * GROUP * heldBytes);
-      if (rowBytes === heldBytes) read(row * rowBytes, staging.subarray(0, present * rowBytes));
-      else readWidened(format, columns, present, heldBytes, staging, (at, into) => read(row * rowBytes + at, into));
-      staging.fill(0, present * heldBytes);
+      readRows(format, held, columns, row, present, staging, read);
       if (format.kind === "block" || format === F16) {
         // Of a binary16 matrix every weight is checked, padding included, which is zero.
         const perRow = heldBytes / format.blockBytes;
@@ -271,18 +330,19 @@ export class Pool implements Operations {
           throw new BadScale((row + Math.floor(bad / perRow)) * (columns / format.blockWeights) + bad % perRow);
         }
       }
-      pack(room, heldBytes, blocks, groups, payload + done * blocks * GROUP_BYTES[kind]);
+      arena.wasm[pack](room, heldBytes, blocks, groups, payload + done * blocks * GROUP_BYTES[kind]);
     }
     return [memory, payload, first, count];
   }
 
   vector(format: Format, length: number, read: ReadBytes): Vector {
+    checkVector(format, length);
     const bytes = new Uint8Array(matrixBytes(format, 1, length));
     read(0, bytes);
     const values = new Float32Array(length);
     format.decode(new DataView(bytes.buffer), 0, length, values);
     this.#weightBytes += bytes.length;
-    return { length, address: this.#store(values) } as Vector & Placed;
+    return this.#vectors.add({ length }, this.#store(values));
   }
 
   #store(values: Float32Array): number {
@@ -292,11 +352,13 @@ export class Pool implements Operations {
   }
 
   buffer(tokens: number, width: number): Buffer {
+    checkBuffer(tokens, width);
     this.#maxTokens = this.#most(this.#maxTokens, tokens);
-    return { tokens, width, address: this.#arenas[0].take(tokens * padded(width) * 4) } as Buffer & Placed;
+    return this.#buffers.add({ tokens, width }, this.#arenas[0].take(tokens * padded(width) * 4));
   }
 
   cache(positions: number, heads: number, headDim: number): Cache {
+    checkCache(positions, heads, headDim);
     if (headDim > MOST_HEAD_DIM) {
       throw new UsageError(`heads of ${headDim} values: rabbit knows up to ${MOST_HEAD_DIM}`);
     }
@@ -308,39 +370,43 @@ export class Pool implements Operations {
     const [main] = this.#arenas;
     const [keys, values] = [1, 2].map(() => main.take(heads * capacity * rowBytes));
     const [keyScales, valueScales] = [1, 2].map(() => size === 4 ? 0 : main.take(heads * capacity * 4));
-    return { positions, heads, headDim, keys, values, keyScales, valueScales, size, rowBytes, capacity } as PlacedCache;
+    const placed = { keys, values, keyScales, valueScales, size, rowBytes, capacity };
+    return this.#caches.add({ positions, heads, headDim }, placed);
   }
 
   ropeTable(positions: number, values: Float32Array): RopeTable {
-    return { positions, address: this.#store(values) } as RopeTable & Placed;
+    checkRopeTable(positions, values);
+    return this.#tables.add({ positions, width: values.length / positions }, this.#store(values));
   }
 
   embed(table: Matrix, ids: readonly number[], out: Buffer): void {
+    checkEmbed(table, ids, out);
+    const { record } = this.#matrices.of(table);
+    const to = this.#buffers.of(out);
     this.#start();
     new Int32Array(this.#arenas[0].memory.buffer, this.#ids, ids.length).set(ids);
-    this.#record(OP.embed, (table as PackedMatrix).record, this.#ids, ids.length, address(out), stride(out));
+    this.#record(OP.embed, record, this.#ids, ids.length, to, stride(out));
   }
 
   project(input: Input, tokens: number, projections: readonly Projection[]): void {
+    checkProject(input, tokens, projections);
     // Matrices of one format, which is the rule, share a command.
-    const byMode = Map.groupBy(projections, ({ matrix }) => modeOf(matrix.format, this.#activations));
+    const byMode = Map.groupBy(projections, ({ matrix }) => this.#matrices.of(matrix).mode);
     for (const some of byMode.values()) {
-      this.#project(
-        input,
-        tokens,
-        THEN.write,
-        some.map(({ matrix, bias, out }) => ({ matrix: matrix as PackedMatrix, bias, out })),
-      );
+      this.#project(input, tokens, THEN.write, some);
     }
   }
 
   projectAdd(input: Input, tokens: number, matrix: Matrix, to: Buffer, bias?: Vector): void {
-    this.#project(input, tokens, THEN.add, [{ matrix: matrix as PackedMatrix, bias, out: to }]);
+    const projections = [{ matrix, bias, out: to }];
+    checkProject(input, tokens, projections);
+    this.#project(input, tokens, THEN.add, projections);
   }
 
   projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: Buffer): void {
-    const [first, second] = [gate, up].map((matrix) => ({ matrix: matrix as PackedMatrix, out }));
-    const [mode, other] = [gate, up].map(({ format }) => modeOf(format, this.#activations));
+    const [first, second] = [gate, up].map((matrix) => ({ matrix, out }));
+    checkProject(input, tokens, [first, second]);
+    const [mode, other] = [gate, up].map((matrix) => this.#matrices.of(matrix).mode);
     if (mode === other) {
       this.#project(input, tokens, THEN.gate, [first, second]);
     } else {
@@ -349,19 +415,19 @@ export class Pool implements Operations {
     }
   }
 
-  #project(
-    input: Input,
-    tokens: number,
-    then: number,
-    projections: { matrix: PackedMatrix; bias?: Vector; out: Buffer }[],
-  ): void {
-    this.#start();
-    const { format, columns } = projections[0].matrix;
-    const blocks = padded(columns) / COLUMNS;
-    const mode = modeOf(format, this.#activations);
+  /** Matrices of one mode. */
+  #project(input: Input, tokens: number, then: number, projections: readonly Projection[]): void {
     const { from, first = 0, norm } = input;
-    let x = address(from) + first * stride(from);
+    const { mode } = this.#matrices.of(projections[0].matrix);
+    const blocks = padded(from.width) / COLUMNS;
+    let x = this.#buffers.of(from) + first * stride(from);
     let xStride = stride(from);
+    const matrices = projections.flatMap(({ matrix, bias, out }) => {
+      const { record, rowsHeld } = this.#matrices.of(matrix);
+      return [record, rowsHeld, this.#buffers.of(out), stride(out), bias ? this.#vectors.of(bias) : 0];
+    });
+    const [weight, eps] = this.#norm(norm);
+    this.#start();
     if (norm !== undefined || mode !== MODE.f32 || tokens > 1) {
       const out = tokens === 1 ? PRIVATE : this.#prepared;
       const outStride = preparedBytes(mode, blocks);
@@ -371,9 +437,9 @@ export class Pool implements Operations {
         xStride,
         tokens,
         blocks * COLUMNS,
-        columns,
-        norm ? address(norm.weight) : 0,
-        norm?.eps ?? 0,
+        from.width,
+        weight,
+        eps,
         mode,
         out,
         outStride,
@@ -381,42 +447,45 @@ export class Pool implements Operations {
       x = out;
       xStride = outStride;
     }
-    const matrices = projections.flatMap(({ matrix, bias, out }) => {
-      return [matrix.record, matrix.rowsHeld, address(out), stride(out), bias ? address(bias) : 0];
-    });
     this.#record(OP.project, x, xStride, tokens, blocks, mode, then, projections.length, ...matrices);
   }
 
   attend(attention: Attention, tokens: number): void {
-    this.#start();
-    const { q, k, v, out, rope, heads, position, qNorm, kNorm } = attention;
-    const cache = attention.cache as PlacedCache;
+    checkAttend(attention, tokens);
+    const { q, k, v, out, rope, heads, cache, position } = attention;
+    const { keys, values, keyScales, valueScales, size, rowBytes, capacity } = this.#caches.of(cache);
     const words = [
-      address(q),
+      this.#buffers.of(q),
       stride(q),
-      address(k),
-      address(v),
+      this.#buffers.of(k),
+      this.#buffers.of(v),
       stride(k),
-      address(out),
-      cache.keys,
-      cache.values,
-      cache.keyScales,
-      cache.valueScales,
-      cache.size,
-      cache.rowBytes,
-      cache.capacity,
-      address(rope),
+      this.#buffers.of(out),
+      keys,
+      values,
+      keyScales,
+      valueScales,
+      size,
+      rowBytes,
+      capacity,
+      this.#tables.of(rope),
       heads,
       cache.heads,
       cache.headDim,
       position,
       tokens,
-      qNorm ? address(qNorm.weight) : 0,
-      kNorm ? address(kNorm.weight) : 0,
-      qNorm?.eps ?? 0,
+      this.#norm(attention.qNorm)[0],
+      this.#norm(attention.kNorm)[0],
+      attention.qNorm?.eps ?? 0,
     ];
+    this.#start();
     if (tokens > 1) this.#record(OP.store, ...words);
     this.#record(OP.attend, ...words);
+  }
+
+  /** The address of a norm's weight, 0 if there is no norm, and its eps. */
+  #norm(norm: Norm | undefined): [number, number] {
+    return norm === undefined ? [0, 0] : [this.#vectors.of(norm.weight), norm.eps];
   }
 
   #record(...words: number[]): void {
@@ -453,7 +522,9 @@ export class Pool implements Operations {
   }
 
   row(buffer: Buffer, token: number): Float32Array {
-    return new Float32Array(this.#arenas[0].memory.buffer, address(buffer) + token * stride(buffer), buffer.width);
+    checkRow(buffer, token);
+    const address = this.#buffers.of(buffer) + token * stride(buffer);
+    return new Float32Array(this.#arenas[0].memory.buffer, address, buffer.width);
   }
 
   /** Before the first operation: the scratch, whose size is known now, and the threads. */
@@ -487,6 +558,7 @@ export class Pool implements Operations {
     await this.#stop();
     for (const arena of this.#arenas) arena.reset();
     this.#arenas.length = 1;
+    for (const handles of [this.#matrices, this.#vectors, this.#buffers, this.#caches, this.#tables]) handles.clear();
     this.#staging = [];
     this.#weightBytes = 0;
     this.#maxBlocks = 1;
@@ -522,42 +594,40 @@ export class Pool implements Operations {
   }
 }
 
-function kindOf(format: Format): typeof KINDS[number] {
-  return format.kind === "block"
-    ? `q${(format as BlockFormat).bits}` as "q4" | "q8"
-    : format.name.toLowerCase() as "bf16";
-}
-
-function modeOf(format: Format, activations: Activations): number {
-  const asked = activationsFor(format, activations);
-  if (asked === "f32") return MODE.f32;
-  if (kindOf(format) === "q4") return asked === "i8" ? MODE.i8 : MODE.i16;
-  return asked === "i8" ? MODE.i8paired : MODE.i16paired;
-}
-
-/** Rows that are held with padding, or in binary32 where the file has binary64. */
-function readWidened(
+/**
+ * Reads rows of a matrix, as they are packed: decoded where the kernels see another format, and padded with zeros.
+ *
+ * @param held the format that the kernels see
+ * @param first the first row
+ * @param out room for `rows` rows and more, which become zeros
+ */
+function readRows(
   format: Format,
+  held: Format,
   columns: number,
+  first: number,
   rows: number,
-  heldBytes: number,
   out: Uint8Array,
   read: ReadBytes,
 ): void {
-  const row = new Uint8Array(matrixBytes(format, 1, columns));
+  const rowBytes = matrixBytes(format, 1, columns);
+  const heldBytes = matrixBytes(held, 1, padded(columns));
+  if (format === held && columns === padded(columns)) {
+    read(first * rowBytes, out.subarray(0, rows * rowBytes));
+    out.fill(0, rows * rowBytes);
+    return;
+  }
+  const row = new Uint8Array(rowBytes);
   const values = new Float32Array(columns);
   out.fill(0);
   for (let r = 0; r < rows; r++) {
-    read(r * row.length, row);
-    if (format.name === "F64") {
+    read((first + r) * rowBytes, row);
+    if (format === held) out.set(row, r * heldBytes);
+    else {
       format.decode(new DataView(row.buffer), 0, columns, values);
       out.set(new Uint8Array(values.buffer), r * heldBytes);
-    } else out.set(row, r * heldBytes);
+    }
   }
-}
-
-function address(placed: unknown): number {
-  return (placed as Placed).address;
 }
 
 /** Bytes from one row of a buffer to the next. */

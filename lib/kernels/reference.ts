@@ -8,6 +8,18 @@
 import { F16, type Format, matrixBytes } from "../format/blocks.ts";
 import { f16IsFinite } from "../format/floats.ts";
 import {
+  checkAttend,
+  checkBuffer,
+  checkCache,
+  checkEmbed,
+  checkMatrix,
+  checkProject,
+  checkRopeTable,
+  checkRow,
+  checkVector,
+} from "./checks.ts";
+import { Handles } from "./handles.ts";
+import {
   type Activations,
   activationsFor,
   type Attention,
@@ -31,22 +43,22 @@ import {
 
 const { fround } = Math;
 
+/** A matrix and its bytes, as the file has them. */
 interface PlainMatrix extends Matrix {
   readonly bytes: DataView;
 }
-interface PlainVector extends Vector {
-  readonly values: Float32Array;
+/** The keys and the values of a cache, by position, then by head. */
+interface PlainCache {
+  readonly keys: Row[][];
+  readonly values: Row[][];
 }
-interface PlainBuffer extends Buffer {
-  readonly rows: Float32Array[];
-}
-interface PlainCache extends Cache {
-  /** By position, then by head. */
-  readonly keys: (Float32Array | IntegerBlock)[][];
-  readonly values: (Float32Array | IntegerBlock)[][];
-}
-interface PlainRope extends RopeTable {
-  readonly values: Float32Array;
+/** A head, as the cache holds it. */
+type Row = Float32Array | IntegerBlock;
+
+/** An RMSNorm with its weight as numbers. */
+interface PlainNorm {
+  readonly weight: Float32Array;
+  readonly eps: number;
 }
 
 /** A block of activations, or a head, as integers: activation n is about integers[n] * scale. */
@@ -58,6 +70,11 @@ interface IntegerBlock {
 /** The definition. One thread; slow. */
 export class Reference implements Operations {
   readonly threads = 1;
+  readonly #matrices = new Handles<Matrix, PlainMatrix>("matrix");
+  readonly #vectors = new Handles<Vector, Float32Array>("vector");
+  readonly #buffers = new Handles<Buffer, Float32Array[]>("buffer");
+  readonly #caches = new Handles<Cache, PlainCache>("cache");
+  readonly #tables = new Handles<RopeTable, Float32Array>("table");
   #weightBytes = 0;
 
   constructor(readonly activations: Activations = "f32") {}
@@ -67,6 +84,7 @@ export class Reference implements Operations {
   }
 
   matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix {
+    checkMatrix(format, rows, columns);
     const bytes = new Uint8Array(matrixBytes(format, rows, columns));
     read(0, bytes);
     this.#weightBytes += bytes.length;
@@ -76,42 +94,49 @@ export class Reference implements Operations {
         if (!f16IsFinite(view.getUint16(at, true))) throw new BadScale(at / format.blockBytes);
       }
     }
-    return { format, rows, columns, bytes: view } as PlainMatrix;
+    return this.#matrices.add({ format, rows, columns }, { format, rows, columns, bytes: view });
   }
 
   vector(format: Format, length: number, read: ReadBytes): Vector {
+    checkVector(format, length);
     const bytes = new Uint8Array(matrixBytes(format, 1, length));
     read(0, bytes);
     const values = new Float32Array(length);
     format.decode(new DataView(bytes.buffer), 0, length, values);
     this.#weightBytes += bytes.length;
-    return { length, values } as PlainVector;
+    return this.#vectors.add({ length }, values);
   }
 
   buffer(tokens: number, width: number): Buffer {
-    const rows = Array.from({ length: tokens }, () => new Float32Array(width));
-    return { tokens, width, rows } as PlainBuffer;
+    checkBuffer(tokens, width);
+    return this.#buffers.add({ tokens, width }, Array.from({ length: tokens }, () => new Float32Array(width)));
   }
 
   cache(positions: number, heads: number, headDim: number): Cache {
-    return { positions, heads, headDim, keys: [], values: [] } as PlainCache;
+    checkCache(positions, heads, headDim);
+    return this.#caches.add({ positions, heads, headDim }, { keys: [], values: [] });
   }
 
   ropeTable(positions: number, values: Float32Array): RopeTable {
-    return { positions, values } as PlainRope;
+    checkRopeTable(positions, values);
+    return this.#tables.add({ positions, width: values.length / positions }, values);
   }
 
   embed(table: Matrix, ids: readonly number[], out: Buffer): void {
-    for (const [t, id] of ids.entries()) this.row(out, t).set(decodeRow(table, id).subarray(0, table.columns));
+    checkEmbed(table, ids, out);
+    const matrix = this.#matrices.of(table);
+    for (const [t, id] of ids.entries()) this.row(out, t).set(decodeRow(matrix, id).subarray(0, table.columns));
   }
 
   project(input: Input, tokens: number, projections: readonly Projection[]): void {
+    checkProject(input, tokens, projections);
     for (const { matrix, bias, out } of projections) {
       for (let t = 0; t < tokens; t++) this.row(out, t).set(this.#product(matrix, input, t, bias));
     }
   }
 
   projectAdd(input: Input, tokens: number, matrix: Matrix, to: Buffer, bias?: Vector): void {
+    checkProject(input, tokens, [{ matrix, bias, out: to }]);
     for (let t = 0; t < tokens; t++) {
       const sum = this.row(to, t);
       this.#product(matrix, input, t, bias).forEach((y, n) => sum[n] += y);
@@ -119,6 +144,7 @@ export class Reference implements Operations {
   }
 
   projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: Buffer): void {
+    checkProject(input, tokens, [{ matrix: gate, out }, { matrix: up, out }]);
     for (let t = 0; t < tokens; t++) {
       const g = this.#product(gate, input, t);
       const u = this.#product(up, input, t);
@@ -126,14 +152,18 @@ export class Reference implements Operations {
     }
   }
 
-  attend({ q, k, v, out, cache, rope, heads, position, qNorm, kNorm }: Attention, tokens: number): void {
-    const { keys, values, headDim, heads: groups } = cache as PlainCache;
+  attend(attention: Attention, tokens: number): void {
+    checkAttend(attention, tokens);
+    const { q, k, v, out, cache, rope, heads, position } = attention;
+    const { headDim, heads: groups } = cache;
+    const { keys, values } = this.#caches.of(cache);
     const scale = fround(1 / Math.sqrt(headDim));
     const held = cacheFor(headDim, this.activations);
     const hold = (x: Float32Array) => held === "f32" ? x.slice() : integerBlock(x, ATTENTION_TOP[held]);
-    const { values: table } = rope as PlainRope;
+    const table = this.#tables.of(rope);
+    const [qNorm, kNorm] = [this.#norm(attention.qNorm), this.#norm(attention.kNorm)];
     const head = (row: Float32Array, n: number) => row.subarray(n * headDim, (n + 1) * headDim);
-    const turned = (x: Float32Array, norm: Norm | undefined, at: number) => {
+    const turned = (x: Float32Array, norm: PlainNorm | undefined, at: number) => {
       return rotate(norm ? rmsNorm(x, norm) : x, table.subarray(at * headDim, (at + 1) * headDim));
     };
     for (let t = 0; t < tokens; t++) {
@@ -156,35 +186,42 @@ export class Reference implements Operations {
   run(): void {}
 
   row(buffer: Buffer, token: number): Float32Array {
-    return (buffer as PlainBuffer).rows[token];
+    checkRow(buffer, token);
+    return this.#buffers.of(buffer)[token];
   }
 
   reset(): Promise<void> {
+    for (const handles of [this.#matrices, this.#vectors, this.#buffers, this.#caches, this.#tables]) handles.clear();
     this.#weightBytes = 0;
     return Promise.resolve();
   }
 
   close(): void {}
 
+  #norm(norm: Norm | undefined): PlainNorm | undefined {
+    return norm && { weight: this.#vectors.of(norm.weight), eps: norm.eps };
+  }
+
   #product(matrix: Matrix, { from, first = 0, norm }: Input, token: number, bias?: Vector): Float32Array {
     const source = this.row(from, first + token);
     const x = new Float32Array(padded(matrix.columns));
-    x.set(norm ? rmsNorm(source, norm) : source);
-    const y = product(matrix, x, activationsFor(matrix.format, this.activations));
-    return bias ? y.map((y, n) => y + (bias as PlainVector).values[n]) : y;
+    const known = this.#norm(norm);
+    x.set(known ? rmsNorm(source, known) : source);
+    const y = product(this.#matrices.of(matrix), x, activationsFor(matrix.format, this.activations));
+    const added = bias && this.#vectors.of(bias);
+    return added ? y.map((y, n) => y + added[n]) : y;
   }
 }
 
 /** A row of a matrix as binary32, padded with zeros to whole blocks. */
-function decodeRow({ format, columns, bytes }: Matrix & { bytes?: DataView }, row: number): Float32Array {
+function decodeRow({ format, columns, bytes }: PlainMatrix, row: number): Float32Array {
   const out = new Float32Array(padded(columns));
-  format.decode(bytes!, row * matrixBytes(format, 1, columns), columns / format.blockWeights, out);
+  format.decode(bytes, row * matrixBytes(format, 1, columns), columns / format.blockWeights, out);
   return out;
 }
 
 /** The levels of a row and the scales of its blocks. */
-function integersOf(matrix: Matrix, row: number): { levels: number[]; scales: number[] } {
-  const { format, columns, bytes } = matrix as PlainMatrix;
+function integersOf({ format, columns, bytes }: PlainMatrix, row: number): { levels: number[]; scales: number[] } {
   const start = row * matrixBytes(format, 1, columns);
   const levels: number[] = [];
   const scales: number[] = [];
@@ -214,7 +251,7 @@ function halfAt(view: DataView, at: number): number {
  *
  * @param x padded to whole blocks with zeros
  */
-export function product(matrix: Matrix, x: Float32Array, activations: Activations): Float32Array {
+function product(matrix: PlainMatrix, x: Float32Array, activations: Activations): Float32Array {
   const { format, rows, columns } = matrix;
   const blocks = padded(columns) / COLUMNS;
   const y = new Float32Array(rows);
@@ -272,12 +309,12 @@ function roundHalfEven(x: number): number {
 }
 
 /** x / sqrt(mean(x^2) + eps) * weight; the sum of squares in binary64, over four interleaved partial sums. */
-export function rmsNorm(x: Float32Array, { weight, eps }: Norm): Float32Array {
+function rmsNorm(x: Float32Array, { weight, eps }: PlainNorm): Float32Array {
   const sums = [0, 0, 0, 0];
   x.forEach((x, n) => sums[n % 4] += x * x);
   const mean = (sums[0] + sums[1] + (sums[2] + sums[3])) / x.length;
   const scale = fround(1 / Math.sqrt(mean + eps));
-  return x.map((x, n) => fround(x * scale) * (weight as PlainVector).values[n]);
+  return x.map((x, n) => fround(x * scale) * weight[n]);
 }
 
 /** Rotates a head; `table` is half cosines, then half sines. */
