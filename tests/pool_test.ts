@@ -23,7 +23,7 @@ import {
   type Operations,
   padded,
 } from "../lib/kernels/operations.ts";
-import { TOKEN_TILE } from "../lib/kernels/machine.ts";
+import { MAX_COMMANDS, TOKEN_TILE } from "../lib/kernels/machine.ts";
 import { Pool } from "../lib/kernels/pool.ts";
 import { exp, Reference } from "../lib/kernels/reference.ts";
 import { assertSameBits, load, MODELS, TINY, using } from "./models.ts";
@@ -975,6 +975,72 @@ Deno.test("Pool decodes weights of a float format that it has no kernels for, an
       assertThrows(() => ops.matrix(five, 8, 32, () => {}), RangeError, "no kernels for matrices of Q5B32");
     });
   }
+});
+
+Deno.test({
+  name: "Pool takes more of everything than one command or one program has room for",
+  ...unsanitized,
+  async fn() {
+    for (const activations of ACTIVATIONS) {
+      for (const tokens of activations === "i16" ? [3] : [1]) {
+        await agree(activations, (ops) => {
+          const random = new Random(8);
+          const [a, b] = [Q4B32, BF16].map((format) => loadMatrix(ops, weights(format, 32, 32, random, false)));
+          const [x, y] = [ops.buffer(3, 32), ops.buffer(3, 32)];
+          const outs = Array.from({ length: 8 }, () => ops.buffer(3, 32));
+          for (let t = 0; t < 3; t++) ops.row(x, t).set(numbers(32, random));
+          const results: Results = new Map();
+          // Two tables of ids in one program.
+          ops.embed(a, Array.from({ length: tokens }, (_, t) => t), outs[0]);
+          ops.embed(b, Array.from({ length: tokens }, (_, t) => 31 - t), outs[1]);
+          ops.run();
+          keep(results, "first ids", ops, outs[0]);
+          keep(results, "second ids", ops, outs[1]);
+          // Eight matrices for one input.
+          ops.project({ from: x }, tokens, outs.map((out, n) => ({ matrix: n % 3 === 2 ? b : a, out })));
+          // Each of these reads what the one before wrote.
+          for (let n = 0; n < MAX_COMMANDS + 100; n++) {
+            ops.projectAdd({ from: n % 2 ? y : x }, tokens, a, n % 2 ? x : y);
+            if (n % 16 === 0) {
+              for (const buffer of [x, y]) ops.project({ from: outs[7] }, tokens, [{ matrix: b, out: buffer }]);
+            }
+          }
+          ops.run();
+          [x, y, ...outs].forEach((buffer, n) =>
+            keep(results, `${activations}, ${tokens} tokens, buffer ${n}`, ops, buffer)
+          );
+          return results;
+        });
+      }
+    }
+  },
+});
+
+Deno.test({
+  name: "Pool.attend normalizes queries and keys each by its own norm, or one of them",
+  ...unsanitized,
+  async fn() {
+    for (const norms of [["q"], ["k"], ["q", "k"]]) {
+      for (const tokens of [1, 3]) {
+        await agree("f32", (ops) => {
+          const random = new Random(3);
+          const [qNorm, kNorm] = [0.5, 2].map((eps) => ({ weight: loadVector(ops, numbers(8, random)), eps }));
+          const cache = ops.cache(3, 1, 8);
+          const rope = ops.ropeTable(3, numbers(24, random));
+          const [q, k, v, out] = [16, 8, 8, 16].map((width) => ops.buffer(3, width));
+          for (const buffer of [q, k, v]) {
+            for (let t = 0; t < 3; t++) ops.row(buffer, t).set(numbers(buffer.width, random));
+          }
+          const given = { ...(norms.includes("q") ? { qNorm } : {}), ...(norms.includes("k") ? { kNorm } : {}) };
+          ops.attend({ q, k, v, out, cache, rope, heads: 2, position: 0, ...given }, tokens);
+          ops.run();
+          const results: Results = new Map();
+          keep(results, `norms ${norms}, ${tokens} tokens`, ops, out);
+          return results;
+        });
+      }
+    }
+  },
 });
 
 Deno.test("Pool says that a memory has no room for eight rows of a matrix, or for the rest", () => {

@@ -31,8 +31,14 @@ export const MESSAGE_BYTES = 512;
 /** Numbers (binary64) of one command. */
 export const COMMAND_WORDS = 24;
 
-/** What a command does; the numbers after it are listed with each method of {@link Machine}. */
+/** What a command does, its first number; those after it are listed with each method of {@link Machine}. */
 export const OP = { exit: 0, embed: 1, prepare: 2, project: 3, store: 4, attend: 5, end: 6 } as const;
+
+/** The place of the number of tokens in every command but `exit` and `end`. */
+const TOKENS = 3;
+
+/** Matrices that one command has room for. */
+export const MOST_MATRICES = 3;
 
 /** What becomes of a product: `gate` takes two, of gate and up, `gateIt` that of gate and has that of up in its place. */
 export const THEN = { write: 0, add: 1, gate: 2, gateIt: 3 } as const;
@@ -244,7 +250,7 @@ export class Machine {
       this.#slept = 0;
       const more = this.#run(epoch);
       if (this.#thread === 0) {
-        const tokens = this.#commands[(epoch & 1) * MAX_COMMANDS * COMMAND_WORDS + 3];
+        const tokens = this.#commands[(epoch & 1) * MAX_COMMANDS * COMMAND_WORDS + TOKENS];
         this.#stalls.add(tokens, performance.now() - start, this.#slept);
       }
       return more;
@@ -630,17 +636,17 @@ export class Machine {
   #store(a: AttentionCommand, t: number): void {
     for (let h = 0; h < a.heads; h++) {
       const q = a.q + t * a.qStride + h * a.headDim * 4;
-      this.#turn(a, q, a.qNorm, t, q);
+      this.#turn(a, q, a.qNorm, a.qEps, t, q);
     }
     for (let g = 0; g < a.groups; g++) this.#append(a, t, g);
   }
 
   /** Normalizes and rotates a head of token t, in place or to `to`. */
-  #turn(a: AttentionCommand, x: number, norm: number, t: number, to: number): void {
+  #turn(a: AttentionCommand, x: number, norm: number, eps: number, t: number, to: number): void {
     const { rms_norm, rope } = this.#wasm[0];
     // Other threads may read what is written to the cache, so only final values may go there.
     const [normal] = this.#rooms;
-    if (norm !== 0) rms_norm(x, norm, normal, a.headDim, a.headDim, a.eps);
+    if (norm !== 0) rms_norm(x, norm, normal, a.headDim, a.headDim, eps);
     rope(norm !== 0 ? normal : x, to, a.headDim / 2, a.table + (a.position + t) * a.headDim * 4);
   }
 
@@ -651,12 +657,12 @@ export class Machine {
     const row = g * a.capacity + a.position + t;
     const [key, value] = [a.k, a.v].map((x) => x + t * a.kvStride + g * headDim * 4);
     if (size === 4) {
-      this.#turn(a, key, a.kNorm, t, a.keys + row * rowBytes);
+      this.#turn(a, key, a.kNorm, a.kEps, t, a.keys + row * rowBytes);
       copy(a.values + row * rowBytes, value, headDim * 4);
       return;
     }
     const [, turned] = this.#rooms;
-    this.#turn(a, key, a.kNorm, t, turned);
+    this.#turn(a, key, a.kNorm, a.kEps, t, turned);
     const scales = this.#floats;
     // In blocks of 8 positions, pair by pair; values of two positions stand side by side.
     const keyAt = a.keys + (row - row % 8) * rowBytes + (row % 8) * 2 * size;
@@ -683,7 +689,9 @@ export class Machine {
       const offset = t * a.qStride + h * headDim * 4;
       let q = a.q + offset;
       if (a.tokens === 1) {
-        for (let j = 0; j < heads; j++) this.#turn(a, q + j * headDim * 4, a.qNorm, 0, turned + j * headDim * 4);
+        for (let j = 0; j < heads; j++) {
+          this.#turn(a, q + j * headDim * 4, a.qNorm, a.qEps, 0, turned + j * headDim * 4);
+        }
         q = turned;
       }
       for (let j = 0; j < heads; j++) {
@@ -732,12 +740,12 @@ const ATTENTION_KERNELS: Readonly<Record<number, readonly string[]>> = {
 type AttentionCommand = ReturnType<typeof attentionOf>;
 
 /**
- * q, q stride, k, v, k and v stride, out, keys, values, their scales, bytes of a value in the cache and of a row of it,
- * capacity (positions), table, heads, groups, head dimension, position, tokens, q norm, k norm, eps
+ * q, q stride, tokens, k, v, k and v stride, out, keys, values, their scales, bytes of a value in the cache and of a row of
+ * it, capacity (positions), table, heads, groups, head dimension, position, q norm or 0, its eps, k norm or 0, its eps
  */
 function attentionOf(c: Float64Array) {
-  const [, q, qStride, k, v, kvStride, out, keys, values, keyScales, valueScales, size, rowBytes] = c;
-  const [capacity, table, heads, groups, headDim, position, tokens, qNorm, kNorm, eps] = c.subarray(13);
+  const [, q, qStride, tokens, k, v, kvStride, out, keys, values, keyScales, valueScales, size] = c;
+  const [rowBytes, capacity, table, heads, groups, headDim, position, qNorm, qEps, kNorm, kEps] = c.subarray(13);
   return {
     q,
     qStride,
@@ -760,7 +768,8 @@ function attentionOf(c: Float64Array) {
     position,
     tokens,
     qNorm,
+    qEps,
     kNorm,
-    eps,
+    kEps,
   };
 }

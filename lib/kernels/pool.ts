@@ -35,6 +35,7 @@ import {
   MODE,
   MOST_HEAD_DIM,
   MOST_HEADS,
+  MOST_MATRICES,
   OP,
   preparedBytes,
   PRIVATE,
@@ -133,6 +134,9 @@ const GROWTH_BYTES = 1 << 27;
 
 /** Areas begin at multiples of this: a cache line. */
 const ALIGNMENT = 64;
+
+/** The most commands of one operation. */
+const OPERATION_COMMANDS = 2;
 
 /** A shared memory that areas are taken from, one after the other. */
 class Arena {
@@ -383,7 +387,9 @@ export class Pool implements Operations {
     checkEmbed(table, ids, out);
     const { record } = this.#matrices.of(table);
     const to = this.#buffers.of(out);
-    this.#start();
+    // What was recorded may still need the ids that are there.
+    this.run();
+    this.#begin();
     new Int32Array(this.#arenas[0].memory.buffer, this.#ids, ids.length).set(ids);
     this.#record(OP.embed, record, this.#ids, ids.length, to, stride(out));
   }
@@ -393,7 +399,9 @@ export class Pool implements Operations {
     // Matrices of one format, which is the rule, share a command.
     const byMode = Map.groupBy(projections, ({ matrix }) => this.#matrices.of(matrix).mode);
     for (const some of byMode.values()) {
-      this.#project(input, tokens, THEN.write, some);
+      for (let n = 0; n < some.length; n += MOST_MATRICES) {
+        this.#project(input, tokens, THEN.write, some.slice(n, n + MOST_MATRICES));
+      }
     }
   }
 
@@ -427,7 +435,7 @@ export class Pool implements Operations {
       return [record, rowsHeld, this.#buffers.of(out), stride(out), bias ? this.#vectors.of(bias) : 0];
     });
     const [weight, eps] = this.#norm(norm);
-    this.#start();
+    this.#begin();
     if (norm !== undefined || mode !== MODE.f32 || tokens > 1) {
       const out = tokens === 1 ? PRIVATE : this.#prepared;
       const outStride = preparedBytes(mode, blocks);
@@ -457,6 +465,7 @@ export class Pool implements Operations {
     const words = [
       this.#buffers.of(q),
       stride(q),
+      tokens,
       this.#buffers.of(k),
       this.#buffers.of(v),
       stride(k),
@@ -473,12 +482,10 @@ export class Pool implements Operations {
       cache.heads,
       cache.headDim,
       position,
-      tokens,
-      this.#norm(attention.qNorm)[0],
-      this.#norm(attention.kNorm)[0],
-      attention.qNorm?.eps ?? 0,
+      ...this.#norm(attention.qNorm),
+      ...this.#norm(attention.kNorm),
     ];
-    this.#start();
+    this.#begin();
     if (tokens > 1) this.#record(OP.store, ...words);
     this.#record(OP.attend, ...words);
   }
@@ -488,8 +495,13 @@ export class Pool implements Operations {
     return norm === undefined ? [0, 0] : [this.#vectors.of(norm.weight), norm.eps];
   }
 
+  /** Before an operation is recorded: what was recorded is run if there is no room for more. */
+  #begin(): void {
+    this.#start();
+    if (this.#count + OPERATION_COMMANDS + 1 > MAX_COMMANDS) this.run();
+  }
+
   #record(...words: number[]): void {
-    if (this.#count + 1 >= MAX_COMMANDS) throw new RangeError(`a program of more than ${MAX_COMMANDS} operations`);
     if (this.#count === 0) this.#machine!.makeRoom(this.#epoch = this.#released + 1);
     let at = ((this.#epoch & 1) * MAX_COMMANDS + this.#count++) * COMMAND_WORDS;
     // What stays the same from token to token is not written again: the other threads have it in their caches.
