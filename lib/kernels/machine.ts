@@ -358,18 +358,19 @@ export class Machine {
     for (let n = 0; n < SPIN; n++) if (Atomics.load(control, counter) >= least) return;
     const start = performance.now();
     for (let value = Atomics.load(control, counter); value < least; value = Atomics.load(control, counter)) {
-      const length = Atomics.load(control, CONTROL.failed);
-      if (length > 0) {
-        const message = this.#bytes[0].slice(this.#layout.message, this.#layout.message + length);
-        throw new Error(`a thread failed: ${new TextDecoder().decode(message)}`);
-      }
+      this.#throwIfFailed();
       Atomics.wait(control, counter, value, CHECK_MS);
     }
     this.#slept += performance.now() - start;
   }
 
-  /** Before program `epoch` is written: waits until that of `epoch` - 2, which has the same place, is left. @throws {Error} */
+  /**
+   * Before program `epoch` is written: waits until that of `epoch` - 2, which has the same place, is left.
+   *
+   * @throws {Error} a thread has failed: one that is late may still write what it has in hand of that program
+   */
   makeRoom(epoch: number): void {
+    this.#throwIfFailed();
     for (let thread = 1; thread < this.#layout.threads; thread++) this.#wait(leftOf(thread), epoch - 2);
   }
 
@@ -378,12 +379,16 @@ export class Machine {
     return this.#stalls.alone;
   }
 
-  /** Whether a thread has failed. */
-  get failed(): boolean {
-    return Atomics.load(this.#control, CONTROL.failed) > 0;
+  #throwIfFailed(): void {
+    const length = Atomics.load(this.#control, CONTROL.failed);
+    if (length === 0) return;
+    const message = this.#bytes[0].slice(this.#layout.message, this.#layout.message + length);
+    throw new Error(`a thread failed: ${new TextDecoder().decode(message)}`);
   }
 
+  /** The first thread that fails says why; the others fail since it has. */
   #fail(text: string): void {
+    if (Atomics.load(this.#control, CONTROL.failed) > 0) return;
     const message = new TextEncoder().encode(text).subarray(0, MESSAGE_BYTES);
     this.#bytes[0].set(message, this.#layout.message);
     Atomics.compareExchange(this.#control, CONTROL.failed, 0, message.length);

@@ -220,6 +220,8 @@ export class Pool implements Operations {
   readonly #buffers = new Handles<Buffer, number>("buffer");
   readonly #tables = new Handles<RopeTable, number>("table");
   #machine?: Machine;
+  /** Settles when the workers have left their program loop. */
+  #left: Promise<unknown> = Promise.resolve();
   #control: Int32Array = new Int32Array(0);
   #commands: Float64Array = new Float64Array(0);
   #count = 0;
@@ -503,6 +505,10 @@ export class Pool implements Operations {
 
   #record(...words: number[]): void {
     if (this.#count === 0) this.#machine!.makeRoom(this.#epoch = this.#released + 1);
+    this.#write(words);
+  }
+
+  #write(words: readonly number[]): void {
     let at = ((this.#epoch & 1) * MAX_COMMANDS + this.#count++) * COMMAND_WORDS;
     // What stays the same from token to token is not written again: the other threads have it in their caches.
     for (const word of words) {
@@ -515,9 +521,9 @@ export class Pool implements Operations {
     if (this.#count === 0) return;
     this.#record(OP.end);
     this.#clear();
+    this.#count = 0;
     if (!this.#machine!.alone) this.#release();
     this.#machine!.run(this.#epoch);
-    this.#count = 0;
   }
 
   /** Nothing of the program is done yet. */
@@ -561,13 +567,17 @@ export class Pool implements Operations {
     const { buffer } = main.memory;
     this.#control = new Int32Array(buffer, layout.control, controlWords(this.threads));
     this.#commands = new Float64Array(buffer, layout.commands, 2 * MAX_COMMANDS * COMMAND_WORDS);
-    for (const [n, worker] of this.#workers.entries()) worker.postMessage({ layout, thread: n + 1 });
+    this.#left = Promise.all(this.#workers.map((worker, n) => {
+      worker.postMessage({ layout, thread: n + 1 });
+      return new Promise<void>((resolve) => worker.addEventListener("message", () => resolve(), { once: true }));
+    }));
     this.#machine = new Machine(layout, 0);
     this.#released = 0;
   }
 
   async reset(): Promise<void> {
-    await this.#stop();
+    this.#leave();
+    await this.#left;
     for (const arena of this.#arenas) arena.reset();
     this.#arenas.length = 1;
     for (const handles of [this.#matrices, this.#vectors, this.#buffers, this.#caches, this.#tables]) handles.clear();
@@ -578,21 +588,17 @@ export class Pool implements Operations {
     this.#maxTokens = 1;
   }
 
-  /** Lets the workers leave their program loop, and waits until they have. */
-  async #stop(): Promise<void> {
-    if (!this.#machine || this.#machine.failed) return;
-    const left = this.#workers.map((worker) => {
-      return new Promise<void>((resolve) => worker.addEventListener("message", () => resolve(), { once: true }));
-    });
-    this.#leave();
-    await Promise.all(left);
-  }
-
   /** Asks the workers to leave their program loop. */
   #leave(): void {
-    if (!this.#machine || this.#machine.failed) return;
+    if (!this.#machine) return;
+    this.#epoch = this.#released + 1;
     this.#count = 0;
-    this.#record(OP.exit);
+    try {
+      this.#machine.makeRoom(this.#epoch);
+    } catch {
+      // A thread has failed, and no result of a program counts any more. Those that still wait for a program get this one.
+    }
+    this.#write([OP.exit]);
     this.#clear();
     this.#release();
     this.#machine = undefined;

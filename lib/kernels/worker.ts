@@ -14,7 +14,6 @@ self.onmessage = ({ data }: MessageEvent<{ layout: Layout; thread: number }>) =>
     new Machine(layout, thread).serve();
   } catch {
     // The thread that waits for this one reports it.
-    return;
   }
   self.postMessage("left");
 };
