@@ -162,11 +162,12 @@ const pools = new Map<Activations, Pool[]>();
 async function agree(activations: Activations, program: (ops: Operations) => Results): Promise<Results> {
   const defined = program(new Reference(activations));
   if (!pools.has(activations)) {
-    pools.set(activations, THREADS.map((threads) => new Pool({ threads, activations })));
+    pools.set(activations, THREADS.map((threads) => new Pool({ threads, activations, guardBytes: 1024 })));
   }
   for (const pool of pools.get(activations)!) {
     await pool.reset();
     const results = program(pool);
+    assert(pool.checkGuards() > 0);
     assertEquals(results.size, defined.size);
     for (const [name, row] of results) assertSameBits(row, defined.get(name)!, `${pool.threads} threads: ${name}`);
   }
@@ -1064,6 +1065,21 @@ Deno.test("Pool says that a memory has no room for eight rows of a matrix, or fo
         UsageError,
         `${memoryBytes} bytes`,
       );
+    });
+  }
+});
+
+Deno.test("Pool.checkGuards finds a byte that is written before or after an area, and no other", () => {
+  for (
+    const [at, message] of [[-1, "outside of all areas"], [0, ""], [127, ""], [128, "outside of all areas"]] as const
+  ) {
+    using(new Pool({ threads: 1, guardBytes: 64 }), (pool) => {
+      const buffer = pool.buffer(1, 32);
+      const { buffer: memory, byteOffset } = pool.row(buffer, 0);
+      assert(pool.checkGuards() > 2 * 64);
+      new Uint8Array(memory)[byteOffset + at] = 1;
+      if (message === "") pool.checkGuards();
+      else assertThrows(() => pool.checkGuards(), Error, `byte ${byteOffset + at} of memory 0, ${message}`);
     });
   }
 });

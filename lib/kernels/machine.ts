@@ -105,6 +105,9 @@ export const MOST_HEAD_DIM = 1024;
 
 const HEAD_ROOM = MOST_HEADS * MOST_HEAD_DIM * 4;
 
+/** Areas of that size that attention needs. */
+const HEAD_ROOMS = 6;
+
 /** Bytes of results of one tile; there are two, for gate and up. */
 const TILE_BYTES = TOKEN_TILE * GROUP_TILE * GROUP * 4;
 
@@ -120,16 +123,40 @@ export interface Layout {
   readonly control: number;
   readonly commands: number;
   readonly message: number;
-  /** Scratch of thread 0, by memory; the next thread's follows {@link scratchBytes} later. */
-  readonly scratch: readonly number[];
-  /** The most bytes of prepared activations of one token, and those of the scores of {@link MOST_HEADS} heads. */
-  readonly preparedBytes: number;
+  /** By thread, then by memory. */
+  readonly scratch: readonly (readonly Scratch[])[];
+  /** Bytes of the scores of {@link MOST_HEADS} heads. */
   readonly scoreBytes: number;
 }
 
-/** Bytes of scratch that a thread needs in a memory: see {@link Machine}. */
-export function scratchBytes(preparedBytes: number, scoreBytes: number): number {
-  return (TOKEN_TILE + 1) * preparedBytes + scoreBytes + 2 * TILE_BYTES + UNPACKED_BYTES + 4096;
+/** The addresses of what a thread needs for itself in a memory. */
+export interface Scratch {
+  /** Prepared activations of a tile of tokens. */
+  readonly prepared: number;
+  /** A normalized row. */
+  readonly normal: number;
+  /** Scores of {@link MOST_HEADS} heads. */
+  readonly scores: number;
+  /** Two tiles of results, or {@link HEAD_ROOMS} areas for attention. */
+  readonly tiles: number;
+  /** Two groups of a block as binary32, and their sums. */
+  readonly unpacked: number;
+}
+
+/**
+ * Takes the areas of a thread's scratch in a memory.
+ *
+ * @param preparedBytes the most bytes of prepared activations of one token
+ * @param scoreBytes those of {@link Layout}
+ */
+export function takeScratch(take: (bytes: number) => number, preparedBytes: number, scoreBytes: number): Scratch {
+  return {
+    prepared: take(TOKEN_TILE * preparedBytes),
+    normal: take(preparedBytes),
+    scores: take(scoreBytes),
+    tiles: take(Math.max(2 * TILE_BYTES, HEAD_ROOMS * HEAD_ROOM)),
+    unpacked: take(UNPACKED_BYTES),
+  };
 }
 
 /** Bytes of one token's prepared activations, by mode: binary32, or integers with scales and sums. */
@@ -188,13 +215,9 @@ export class Machine {
   readonly #doubles: Float64Array;
   readonly #words: Int32Array;
   readonly #floats: Float32Array;
-  /** Own prepared activations (a tile of them), a normalized row, scores, two tiles of results, unpacked weights. */
-  readonly #prepared: number[];
-  readonly #normal: number;
-  readonly #scores: number;
-  readonly #tiles: number[];
-  readonly #unpacked: number[];
-  /** In the place of tiles, for attention: six areas, of {@link MOST_HEADS} heads each. */
+  /** This thread's, by memory. */
+  readonly #scratch: readonly Scratch[];
+  /** In the place of tiles, for attention: areas of {@link MOST_HEADS} heads each. */
   readonly #rooms: number[];
   /** Milliseconds of this program that the thread has slept. */
   #slept = 0;
@@ -205,7 +228,7 @@ export class Machine {
   constructor(layout: Layout, thread: number) {
     this.#layout = layout;
     this.#thread = thread;
-    const { memories, scratch, preparedBytes, scoreBytes } = layout;
+    const { memories } = layout;
     this.#wasm = memories.map(instantiate);
     this.#bytes = memories.map(({ buffer }) => new Uint8Array(buffer));
     const { buffer } = memories[0];
@@ -214,14 +237,8 @@ export class Machine {
     this.#doubles = new Float64Array(buffer, 0, buffer.byteLength >>> 3);
     this.#words = new Int32Array(buffer, 0, buffer.byteLength >>> 2);
     this.#floats = new Float32Array(buffer, 0, buffer.byteLength >>> 2);
-    const size = scratchBytes(preparedBytes, scoreBytes);
-    const start = scratch.map((base) => base + thread * size);
-    this.#prepared = start;
-    this.#normal = start[0] + TOKEN_TILE * preparedBytes;
-    this.#scores = this.#normal + preparedBytes + 2048;
-    this.#tiles = start.map((at) => at + (TOKEN_TILE + 1) * preparedBytes + scoreBytes + 2048);
-    this.#unpacked = this.#tiles.map((at) => at + 2 * TILE_BYTES);
-    this.#rooms = Array.from({ length: 6 }, (_, n) => this.#tiles[0] + n * HEAD_ROOM);
+    this.#scratch = layout.scratch[thread];
+    this.#rooms = Array.from({ length: HEAD_ROOMS }, (_, n) => this.#scratch[0].tiles + n * HEAD_ROOM);
   }
 
   /** Waits for programs and runs them until one is `exit`. For workers. */
@@ -403,7 +420,7 @@ export class Machine {
     this.#segments(record, Math.floor(id / GROUP), Math.floor(id / GROUP) + 1, (memory, w) => {
       const to = out + t * stride;
       // In every memory there is room for a row of prepared activations.
-      const at = memory === 0 ? to : this.#prepared[memory];
+      const at = memory === 0 ? to : this.#scratch[memory].prepared;
       this.#wasm[memory].unpack_row(kind, w, id % GROUP, blocks, at);
       if (memory !== 0) this.#move(memory, at, 0, to, blocks * 32 * 4);
     });
@@ -442,10 +459,10 @@ export class Machine {
     const [, x, stride, tokens, length, width, norm, eps, mode, out, outStride] = c;
     const wasm = this.#wasm[0];
     const alone = out === PRIVATE;
-    const to = alone ? this.#prepared[0] : out + t * outStride;
+    const to = alone ? this.#scratch[0].prepared : out + t * outStride;
     let from = x + t * stride;
     if (norm !== 0) {
-      const at = alone && mode === MODE.f32 ? to : this.#normal;
+      const at = alone && mode === MODE.f32 ? to : this.#scratch[0].normal;
       wasm.rms_norm(from, norm, at, length, width, eps);
       from = at;
     }
@@ -516,7 +533,7 @@ export class Machine {
     const first = this.#far(c, c[at], x, perStream);
     const second = then === THEN.gate ? this.#far(c, c[at + 5], x, perStream) : undefined;
     const rest = y + STREAMS * perStream * ROW_BYTES;
-    const tile = this.#tiles[0];
+    const tile = this.#scratch[0].tiles;
     const direct = then === THEN.write;
     const run = (from: number, to: number) => {
       const quads = Math.min(to, perStream) - from;
@@ -552,7 +569,7 @@ export class Machine {
     const bytes = blocks * GROUP_BYTES[kind];
     const [far, near] = [FAR_KERNELS, KERNELS].map((names) => this.#wasm[0][names[mode][kind]]);
     const rest = w + STREAMS * perStream * bytes;
-    const room = this.#unpacked[0];
+    const room = this.#scratch[0].unpacked;
     const multiply = (from: number, quads: number, left: number, out: number, step: number, outLeft: number) => {
       if (quads > 0) far(w + from * bytes, perStream * bytes, x, blocks, out, step, quads);
       if (left > 0) near(rest, x, blocks, outLeft, 0, left, 1, room);
@@ -566,7 +583,7 @@ export class Machine {
 
   /** Where a product finds its activations. */
   #source(c: Float64Array): number {
-    return c[1] === PRIVATE ? this.#prepared[0] : c[1];
+    return c[1] === PRIVATE ? this.#scratch[0].prepared : c[1];
   }
 
   /** What becomes of a row of `length` results: in their place, or of a tile (with those of up in the other tile). */
@@ -583,7 +600,7 @@ export class Machine {
     const [, , xStride, tokens, , , then] = c;
     const [record, rows, y, yStride, bias, other] = c.subarray(at);
     const x = this.#source(c);
-    const tile = this.#tiles[0];
+    const tile = this.#scratch[0].tiles;
     const direct = then === THEN.write;
     const run = (from: number, to: number) => {
       const [start, end] = [2 * from, Math.min(2 * to, rows / GROUP)];
@@ -622,17 +639,17 @@ export class Machine {
     this.#segments(record, first, end, (memory, w, from, groups) => {
       const to = y + (from - first) * GROUP * 4;
       if (memory === 0) {
-        this.#wasm[0][kernel](w, x, blocks, to, yStride, groups, tokens, this.#unpacked[0]);
+        this.#wasm[0][kernel](w, x, blocks, to, yStride, groups, tokens, this.#scratch[0].unpacked);
         return;
       }
       // The kernels see one memory: the activations go there, the results come back.
-      const own = this.#prepared[memory];
+      const own = this.#scratch[memory].prepared;
       const rowBytes = groups * GROUP * 4;
       this.#move(0, x, memory, own, tokens * xStride);
-      const room = this.#unpacked[memory];
-      this.#wasm[memory][kernel](w, own, blocks, this.#tiles[memory], rowBytes, groups, tokens, room);
+      const room = this.#scratch[memory].unpacked;
+      this.#wasm[memory][kernel](w, own, blocks, this.#scratch[memory].tiles, rowBytes, groups, tokens, room);
       for (let k = 0; k < tokens; k++) {
-        this.#move(memory, this.#tiles[memory] + k * rowBytes, 0, to + k * yStride, rowBytes);
+        this.#move(memory, this.#scratch[memory].tiles + k * rowBytes, 0, to + k * yStride, rowBytes);
       }
     });
   }
@@ -712,7 +729,7 @@ export class Machine {
         a.valueScales + row * 4,
         a.position + t + 1,
         length,
-        this.#scores,
+        this.#scratch[0].scores,
         this.#layout.scoreBytes / MOST_HEADS,
         sums,
         headDim,

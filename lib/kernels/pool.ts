@@ -39,7 +39,7 @@ import {
   OP,
   preparedBytes,
   PRIVATE,
-  scratchBytes,
+  takeScratch,
   THEN,
 } from "./machine.ts";
 import {
@@ -135,6 +135,9 @@ const GROWTH_BYTES = 1 << 27;
 /** Areas begin at multiples of this: a cache line. */
 const ALIGNMENT = 64;
 
+/** Every byte of a guard. Four of them are a NaN, so that results show where a kernel has read one. */
+const GUARD = 0xff;
+
 /** The most commands of one operation. */
 const OPERATION_COMMANDS = 2;
 
@@ -143,14 +146,19 @@ class Arena {
   readonly memory: WebAssembly.Memory;
   readonly wasm: ReturnType<typeof instantiate>;
   readonly #limit: number;
-  #top = FIRST_ADDRESS;
+  readonly #guardBytes: number;
+  #top = 0;
   /** Bytes from here on have never been given out, so they are zero. */
   #clean = FIRST_ADDRESS;
+  /** First and last (exclusive) address of each guard. */
+  #guards: [number, number][] = [];
 
-  constructor(limitBytes: number) {
+  constructor(limitBytes: number, guardBytes: number) {
     this.#limit = limitBytes;
+    this.#guardBytes = guardBytes;
     this.memory = new WebAssembly.Memory({ initial: 1, maximum: MAX_PAGES, shared: true });
     this.wasm = instantiate(this.memory);
+    this.reset();
   }
 
   /** Bytes that weights may still take. */
@@ -167,15 +175,18 @@ class Arena {
   take(bytes: number, zero = true): number {
     const at = Math.ceil(this.#top / ALIGNMENT) * ALIGNMENT;
     const end = at + Math.ceil(bytes);
-    if (end > this.#limit) {
+    const top = end + this.#guardBytes;
+    if (top > this.#limit) {
       throw new UsageError(
         `the activations and the cache need more than ${this.#limit} bytes; ask for a shorter context`,
       );
     }
-    if (end > this.memory.buffer.byteLength) this.#grow(end);
+    if (top > this.memory.buffer.byteLength) this.#grow(top);
     if (zero && at < this.#clean) this.bytes(at, Math.min(end, this.#clean) - at).fill(0);
-    this.#top = end;
-    this.#clean = Math.max(this.#clean, end);
+    this.#guard(this.#top, at);
+    this.#guard(end, top);
+    this.#top = top;
+    this.#clean = Math.max(this.#clean, top);
     return at;
   }
 
@@ -187,9 +198,29 @@ class Arena {
     adviseHugePages(this.memory, have);
   }
 
+  /** Makes the bytes from `start` to `end` - 1, which are of no area, a guard. */
+  #guard(start: number, end: number): void {
+    if (this.#guardBytes === 0) return;
+    this.bytes(start, end - start).fill(GUARD);
+    this.#guards.push([start, end]);
+  }
+
+  /** See {@link Pool.checkGuards}. */
+  checkGuards(memory: number): number {
+    let count = 0;
+    for (const [start, end] of this.#guards) {
+      const at = this.bytes(start, end - start).findIndex((byte) => byte !== GUARD);
+      if (at >= 0) throw new Error(`byte ${start + at} of memory ${memory}, outside of all areas, was written to`);
+      count += end - start;
+    }
+    return count;
+  }
+
   /** Gives every area back. */
   reset(): void {
-    this.#top = FIRST_ADDRESS;
+    this.#guards = [];
+    this.#top = FIRST_ADDRESS + this.#guardBytes;
+    this.#guard(0, this.#top);
   }
 
   bytes(at: number, length: number): Uint8Array {
@@ -204,6 +235,8 @@ export interface PoolOptions {
   readonly activations?: Activations;
   /** Bytes that one memory may have: less than 4 GiB for tests. */
   readonly memoryBytes?: number;
+  /** Bytes before and after each area of the memories that {@link Pool.checkGuards} looks at, for tests; at most 60,000. */
+  readonly guardBytes?: number;
 }
 
 /** See the module. */
@@ -211,6 +244,7 @@ export class Pool implements Operations {
   readonly threads: number;
   readonly #activations: Activations;
   readonly #memoryBytes: number;
+  readonly #guardBytes: number;
   readonly #arenas: Arena[];
   readonly #workers: Worker[];
   readonly #matrices = new Handles<Matrix, PackedMatrix>("matrix");
@@ -238,11 +272,14 @@ export class Pool implements Operations {
   /** Address of the area of each memory that bytes are read into before they are packed. */
   #staging: number[] = [];
 
-  constructor({ threads, activations = "f32", memoryBytes = MAX_PAGES * PAGE - PAGE }: PoolOptions) {
+  constructor(
+    { threads, activations = "f32", memoryBytes = MAX_PAGES * PAGE - PAGE, guardBytes = 0 }: PoolOptions,
+  ) {
     this.threads = threads;
     this.#activations = activations;
     this.#memoryBytes = memoryBytes;
-    this.#arenas = [new Arena(memoryBytes)];
+    this.#guardBytes = guardBytes;
+    this.#arenas = [new Arena(memoryBytes, guardBytes)];
     this.#workers = Array.from({ length: threads - 1 }, () => {
       return new Worker(new URL("./worker.ts", import.meta.url), { type: "module" });
     });
@@ -290,7 +327,7 @@ export class Pool implements Operations {
       this.#stagingOf(memory);
       if (arena.free >= groupBytes) return memory;
     }
-    const memory = this.#arenas.push(new Arena(this.#memoryBytes)) - 1;
+    const memory = this.#arenas.push(new Arena(this.#memoryBytes, this.#guardBytes)) - 1;
     this.#stagingOf(memory);
     if (this.#arenas[memory].free < groupBytes) {
       throw new UsageError(
@@ -539,6 +576,16 @@ export class Pool implements Operations {
     Atomics.notify(this.#control, CONTROL.epoch);
   }
 
+  /**
+   * Looks at the guards that {@link PoolOptions.guardBytes} asks for.
+   *
+   * @returns how many bytes they are
+   * @throws {Error} one of them has been written to
+   */
+  checkGuards(): number {
+    return this.#arenas.reduce((sum, arena, memory) => sum + arena.checkGuards(memory), 0);
+  }
+
   row(buffer: Buffer, token: number): Float32Array {
     checkRow(buffer, token);
     const address = this.#buffers.of(buffer) + token * stride(buffer);
@@ -550,7 +597,6 @@ export class Pool implements Operations {
     if (this.#machine) return;
     const own = preparedBytes(MODE.f32, this.#maxBlocks);
     const scoreBytes = MOST_HEADS * this.#maxPositions * 4;
-    const size = scratchBytes(own, scoreBytes);
     const [main] = this.#arenas;
     this.#prepared = main.take(this.#maxTokens * own);
     this.#ids = main.take(this.#maxTokens * 4);
@@ -560,8 +606,9 @@ export class Pool implements Operations {
       control: main.take(controlWords(this.threads) * 4),
       commands: main.take(2 * MAX_COMMANDS * COMMAND_WORDS * 8),
       message: main.take(MESSAGE_BYTES),
-      scratch: this.#arenas.map((arena) => arena.take(this.threads * size)),
-      preparedBytes: own,
+      scratch: Array.from({ length: this.threads }, () => {
+        return this.#arenas.map((arena) => takeScratch((bytes) => arena.take(bytes), own, scoreBytes));
+      }),
       scoreBytes,
     };
     const { buffer } = main.memory;
