@@ -1,0 +1,315 @@
+// Random models, by the definition of every operation and in pools of several numbers of threads: the logits must have the
+// same bits, and no kernel may write outside of the areas that it is given. RABBIT_FUZZ_MODELS says how many models, and
+// RABBIT_FUZZ_FIRST which is the first: a failure names the number of its model.
+
+import { assert } from "@std/assert";
+import { parseConfig } from "../lib/decoder/config.ts";
+import { Llama, type TensorSource } from "../lib/decoder/llama.ts";
+import { type Format, FORMATS, matrixBytes } from "../lib/format/blocks.ts";
+import { type Activations, type Operations, padded } from "../lib/kernels/operations.ts";
+import { Pool } from "../lib/kernels/pool.ts";
+import { Reference } from "../lib/kernels/reference.ts";
+import { assertSameBits } from "./models.ts";
+import { Random } from "./testing.ts";
+
+const FIRST = Number(Deno.env.get("RABBIT_FUZZ_FIRST") ?? 0);
+const MODELS = Number(Deno.env.get("RABBIT_FUZZ_MODELS") ?? 40);
+
+/** More than any kernel reads or writes at once. */
+const GUARD_BYTES = 1024;
+
+/** Half of it is kept free of weights, and 1 MiB is for reading. */
+const SMALL_MEMORY = 8 << 20;
+const ROOM_FOR_WEIGHTS = (SMALL_MEMORY >> 1) - (1 << 20);
+
+/** Products of the definition, which takes some ten nanoseconds for each, that a model may ask for. */
+const MOST_PRODUCTS = 6e6;
+
+/** What is drawn of a model, and of what it is fed. */
+interface Drawn {
+  readonly architecture: string;
+  readonly bias: boolean;
+  readonly tied: boolean;
+  readonly layers: number;
+  readonly hidden: number;
+  readonly intermediate: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly vocabulary: number;
+  /** A format for all tensors that can have it, or `mixed`. */
+  readonly format: string;
+  /** Whether weights have magnitudes of many kinds. */
+  readonly wild: boolean;
+  readonly activations: Activations;
+  readonly memories: "one" | "several";
+  readonly logitRows: number;
+  /** Tokens that are fed at once, again and again; the first batch is also fed by feedAll. */
+  readonly batches: readonly number[];
+  readonly spare: number;
+}
+
+function draw(random: Random): Drawn {
+  const rarely = () => random.below(12) === 0;
+  const headDim = random.pick([4, 8, 12, 16, 20, 28, 32, 36, 44, 48, 60, 64, 68, 96, 128]);
+  const kvHeads = random.pick([1, 1, 2, 3, 4, 5]);
+  const blocks = random.below(5) < 3;
+  const memories = random.below(6) === 0 ? "several" as const : "one" as const;
+  const drawn = {
+    architecture: random.pick(["Llama", "Llama", "Mistral", "Qwen2", "Qwen3"]),
+    bias: random.below(3) === 0,
+    tied: random.below(2) === 0,
+    layers: 1 + random.below(3),
+    hidden: blocks ? 32 * (1 + random.below(5)) : 1 + random.below(130),
+    intermediate: blocks && random.below(5) > 0 ? 32 * (1 + random.below(7)) : 1 + random.below(200),
+    heads: kvHeads * random.pick([1, 2, 3, 4, 5, 6, 7, 9]),
+    kvHeads,
+    headDim: rarely() ? random.pick([512, 516, 1024]) : headDim,
+    vocabulary: random.pick([1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 257, 1000]),
+    format: random.pick([...FORMATS.keys(), ...Array(6).fill("mixed")]),
+    wild: rarely(),
+    activations: random.pick(["f32", "i16", "i8"] as const),
+    memories,
+    logitRows: random.pick([1, 1, 4, 64]),
+    batches: [
+      random.pick([1, 2, 3, 5, 8, 17, 31, 32, 33, 63, 64, 65, 66, 100, 129]),
+      ...Array.from({ length: random.below(4) }, () => random.pick([1, 1, 1, 2, 4, 7, 33])),
+    ],
+    spare: random.pick([0, 0, 1, 40]),
+  };
+  if (memories === "several") {
+    return {
+      ...drawn,
+      // A table of binary32 that does not fit a small memory, nor two of them; and what does fit beside it.
+      vocabulary: Math.ceil(2.2 * ROOM_FOR_WEIGHTS / 4 / padded(drawn.hidden)),
+      heads: kvHeads,
+      headDim,
+      logitRows: 1,
+      batches: drawn.batches.slice(0, 2),
+    };
+  }
+  return rarely() ? { ...drawn, hidden: 32, layers: 1, headDim: 8, heads: 2, kvHeads: 1, batches: [513, 1] } : drawn;
+}
+
+/** Products of the definition. */
+function products({ layers, hidden, intermediate, heads, kvHeads, headDim, vocabulary, batches, logitRows }: Drawn) {
+  const tokens = batches.reduce((sum, n) => sum + n);
+  const attention = 2 * heads * headDim * tokens * (tokens + 1) / 2;
+  const weights = hidden * headDim * (2 * heads + 2 * kvHeads) + 3 * hidden * intermediate;
+  const rows = batches.length + (logitRows > 1 ? batches[0] : 0);
+  return layers * (tokens * weights + attention) + rows * vocabulary * hidden;
+}
+
+/** Model `number`: the first of those that its seed gives that is not too large. */
+function modelOf(number: number): { random: Random; drawn: Drawn } {
+  const random = new Random(number);
+  for (;;) {
+    const drawn = draw(random);
+    if (products(drawn) <= MOST_PRODUCTS) return { random, drawn };
+  }
+}
+
+/** The shapes of all tensors. */
+function shapesOf(drawn: Drawn): Map<string, number[]> {
+  const { hidden, intermediate, heads, kvHeads, headDim, vocabulary, architecture, bias, tied } = drawn;
+  const shapes = new Map<string, number[]>([
+    ["model.embed_tokens.weight", [vocabulary, hidden]],
+    ["model.norm.weight", [hidden]],
+  ]);
+  if (!tied) shapes.set("lm_head.weight", [vocabulary, hidden]);
+  const [queries, keys] = [heads * headDim, kvHeads * headDim];
+  const qkvBias = bias || architecture === "Qwen2";
+  for (let layer = 0; layer < drawn.layers; layer++) {
+    const add = (name: string, ...shape: number[]) => shapes.set(`model.layers.${layer}.${name}`, shape);
+    add("input_layernorm.weight", hidden);
+    add("post_attention_layernorm.weight", hidden);
+    for (const [name, rows] of [["q", queries], ["k", keys], ["v", keys]] as const) {
+      add(`self_attn.${name}_proj.weight`, rows, hidden);
+      if (qkvBias) add(`self_attn.${name}_proj.bias`, rows);
+      if (architecture === "Qwen3" && name !== "v") add(`self_attn.${name}_norm.weight`, headDim);
+    }
+    add("self_attn.o_proj.weight", hidden, queries);
+    if (bias) add("self_attn.o_proj.bias", hidden);
+    add("mlp.gate_proj.weight", intermediate, hidden);
+    add("mlp.up_proj.weight", intermediate, hidden);
+    add("mlp.down_proj.weight", hidden, intermediate);
+  }
+  return shapes;
+}
+
+/** Random weights of a format. */
+function weightsOf(format: Format, shape: readonly number[], wild: boolean, random: Random): Uint8Array {
+  const [rows, columns] = shape.length === 2 ? shape : [1, shape[0]];
+  const bytes = new Uint8Array(matrixBytes(format, rows, columns));
+  const view = new DataView(bytes.buffer);
+  if (format.kind === "block") {
+    for (let at = 0; at < bytes.length; at += format.blockBytes) {
+      for (let n = 2; n < format.blockBytes; n += 4) view.setUint32(at + n, random.bits());
+      const odd = random.below(8) === 0 ? random.pick([0, -0, 2 ** -24, -1 / 1024]) : undefined;
+      view.setFloat16(at, odd ?? (random.unit() - 0.3) / 8 / format.levels, true);
+    }
+    return bytes;
+  }
+  const spread = shape.length === 1 ? 1 : 1 / Math.sqrt(columns);
+  const single = new DataView(new ArrayBuffer(4));
+  for (let at = 0; at < bytes.length; at += format.blockBytes) {
+    const value = (random.unit() * 2 - 1) * spread * (wild ? 10 ** (random.below(10) - 6) : 1);
+    if (format.name === "F64") view.setFloat64(at, value, true);
+    else if (format.name === "F32") view.setFloat32(at, value, true);
+    else if (format.name === "F16") view.setFloat16(at, value, true);
+    else {
+      single.setFloat32(0, value);
+      view.setUint16(at, single.getUint16(0), true);
+    }
+  }
+  return bytes;
+}
+
+function sourceOf(drawn: Drawn, random: Random): TensorSource {
+  const tensors = new Map([...shapesOf(drawn)].map(([name, shape]) => {
+    const columns = shape.length === 2 ? shape[1] : 0;
+    const formats = [...FORMATS.values()].filter(({ kind, blockWeights }) => {
+      return kind === "float" || columns > 0 && columns % blockWeights === 0;
+    });
+    const format = formats.find(({ name }) => name === drawn.format) ?? random.pick(formats);
+    return [name, { dtype: format.name, shape, bytes: weightsOf(format, shape, drawn.wild, random) }] as const;
+  }));
+  return {
+    path: "model",
+    find(name) {
+      const tensor = tensors.get(name);
+      return tensor && { dtype: tensor.dtype, shape: tensor.shape, path: "model" };
+    },
+    read(name, offset, into) {
+      const { bytes } = tensors.get(name)!;
+      assert(
+        offset + into.length <= bytes.length,
+        `${name} is read to byte ${offset + into.length} of ${bytes.length}`,
+      );
+      into.set(bytes.subarray(offset, offset + into.length));
+    },
+  };
+}
+
+function configOf(drawn: Drawn) {
+  return parseConfig(
+    "config.json",
+    JSON.stringify({
+      architectures: [`${drawn.architecture}ForCausalLM`],
+      hidden_size: drawn.hidden,
+      intermediate_size: drawn.intermediate,
+      num_hidden_layers: drawn.layers,
+      num_attention_heads: drawn.heads,
+      num_key_value_heads: drawn.kvHeads,
+      head_dim: drawn.headDim,
+      vocab_size: drawn.vocabulary,
+      attention_bias: drawn.bias,
+      tie_word_embeddings: drawn.tied,
+      max_position_embeddings: 1000,
+      sliding_window: null,
+    }),
+  );
+}
+
+/** All logits of a model. */
+function logitsOf(ops: Operations, drawn: Drawn, source: TensorSource, ids: readonly number[]): Float32Array[] {
+  const model = new Llama(ops, configOf(drawn), source, ids.length + drawn.spare, drawn.logitRows);
+  const logits: Float32Array[] = [];
+  const [prompt] = drawn.batches;
+  if (drawn.logitRows > 1) {
+    model.feedAll(ids.slice(0, prompt), (_, row) => logits.push(row.slice()));
+    // What is fed again is written over what is in the cache.
+    model.rewind(0);
+  }
+  let at = 0;
+  for (const batch of drawn.batches) logits.push(model.feed(ids.slice(at, at += batch)).slice());
+  return logits;
+}
+
+const pools = new Map<string, Pool>();
+
+/** A pool that has nothing loaded. Threads are started once: more of them than there are models would take longer. */
+function poolOf(threads: number, { activations, memories }: Drawn): Pool {
+  const key = `${threads} ${activations} ${memories}`;
+  const memoryBytes = memories === "several" ? SMALL_MEMORY : undefined;
+  const pool = pools.get(key) ?? new Pool({ threads, activations, memoryBytes, guardBytes: GUARD_BYTES });
+  pools.set(key, pool);
+  return pool;
+}
+
+/** Runs a model by the definition and in pools. @returns bytes of guards that were looked at */
+async function check(drawn: Drawn, random: Random, threadCounts: readonly number[], name: string): Promise<number> {
+  const source = sourceOf(drawn, random);
+  const tokens = drawn.batches.reduce((sum, n) => sum + n);
+  const ids = Array.from({ length: tokens }, () => random.below(drawn.vocabulary));
+  const defined = logitsOf(new Reference(drawn.activations), drawn, source, ids);
+  let guards = 0;
+  for (const threads of threadCounts) {
+    const pool = poolOf(threads, drawn);
+    try {
+      const logits = logitsOf(pool, drawn, source, ids);
+      guards += pool.checkGuards();
+      assert(logits.length === defined.length);
+      logits.forEach((row, n) => assertSameBits(row, defined[n], `logits ${n}`));
+      await pool.reset();
+    } catch (error) {
+      const message = (error as Error).message;
+      throw new Error(`${name}, ${threads} threads, ${JSON.stringify(drawn)}: ${message}`, { cause: error });
+    }
+  }
+  return guards;
+}
+
+/** The pools live as long as the module's tests. */
+globalThis.addEventListener("unload", () => [...pools.values()].forEach((pool) => pool.close()));
+
+const unsanitized = { sanitizeResources: false, sanitizeOps: false };
+
+Deno.test({
+  name: `${MODELS} random models give the bits of Reference with 1, 2, 3 and 16 threads, and no guard is touched`,
+  ...unsanitized,
+  async fn() {
+    let [guards, runs, several] = [0, 0, 0];
+    for (let number = FIRST; number < FIRST + MODELS; number++) {
+      const { random, drawn } = modelOf(number);
+      const threadCounts = drawn.memories === "one" && number % 16 === 0 ? [1, 2, 3, 16] : [1, 2, 3];
+      guards += await check(drawn, random, threadCounts, `model ${number}`);
+      runs += threadCounts.length;
+      if (drawn.memories === "several") several++;
+    }
+    assert(guards > runs * 30 * GUARD_BYTES, "an area has a guard on either side, and a model has more than 30");
+    console.log(
+      `${MODELS} models from ${FIRST} on, ${runs} runs, ${several} models in small memories, ${guards} bytes of guards`,
+    );
+  },
+});
+
+Deno.test({
+  name: "A model of more layers than one program has room for gives the bits of Reference",
+  ...unsanitized,
+  async fn() {
+    for (const [layers, activations] of [[205, "f32"], [420, "i8"]] as const) {
+      const random = new Random(layers);
+      const drawn: Drawn = {
+        architecture: "Qwen3",
+        bias: true,
+        tied: false,
+        layers,
+        hidden: 32,
+        intermediate: 32,
+        heads: 2,
+        kvHeads: 1,
+        headDim: 8,
+        vocabulary: 17,
+        format: "mixed",
+        wild: false,
+        activations,
+        memories: "one",
+        logitRows: 1,
+        batches: [3, 1, 1],
+        spare: 0,
+      };
+      await check(drawn, random, [1, 2, 3], `${layers} layers`);
+    }
+  },
+});
