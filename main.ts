@@ -23,7 +23,7 @@ import { quantizeCommand } from "./lib/cli/quantize.ts";
 import { reportCommand } from "./lib/cli/report.ts";
 import { NotSound, verifyCommand } from "./lib/cli/verify.ts";
 import { CheckpointError, orSystemError, quote, SystemError, UsageError } from "./lib/errors.ts";
-import { revision } from "rabbit/revision";
+import { checksAddresses, revision } from "rabbit/revision";
 import config from "./deno.json" with { type: "json" };
 
 const COMMANDS: Command[] = [
@@ -72,6 +72,12 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
     const built = revision();
     printText(`rabbit ${config.version}${built === undefined ? "" : ` (${built})`}`);
     return 0;
+  }
+  if (Deno.env.get("RABBIT_CHECKED") && !checksAddresses()) {
+    throw new UsageError(
+      "RABBIT_CHECKED is set, but this program runs without checks of addresses; " +
+        "run `deno task rabbit`, or compile it again with RABBIT_CHECKED=1 in the environment",
+    );
   }
   const command = find(word);
   const args = parse(command, rest);

@@ -9,17 +9,24 @@ import { parseArgs } from "@std/cli/parse-args";
 import { dirname } from "@std/path/dirname";
 import { permissionFlags } from "../lib/cli/permissions.ts";
 import { revision } from "../lib/cli/revision.ts";
-import { engineFlags } from "../lib/kernels/flags.ts";
+import { engineFlags, UNCHECKED } from "../lib/kernels/flags.ts";
 import config from "../deno.json" with { type: "json" };
 
 /** Modules that are started by name only, where they exist. */
 const WORKERS = ["lib/chunk_worker.ts", "lib/kernels/worker.ts"];
 
-/** The module of the git revision, which is known when the program is compiled. */
+/** The module of what is known when the program is compiled: the git revision, and the engine's flags. */
 const REVISION = "rabbit/revision";
 
 /** Imports of the build and the tests. `deno compile` embeds what the configuration names, 100 MB in their case. */
-const BUILD_ONLY = ["assemblyscript/asc", "@std/assert", "axe-core", "parse5", "puppeteer-core"];
+const BUILD_ONLY = [
+  "assemblyscript/asc",
+  "assemblyscript/binaryen",
+  "@std/assert",
+  "axe-core",
+  "parse5",
+  "puppeteer-core",
+];
 
 const root = dirname(import.meta.dirname!);
 const { target } = parseArgs(Deno.args, { string: ["target"] });
@@ -28,6 +35,7 @@ const machine = target === undefined
   : { os: target.includes("-linux-") ? "linux" : "", arch: target.slice(0, target.indexOf("-")) };
 // In the repository, so that no other path of this machine gets into the executable.
 const temporary = `${root}/.compile`;
+const flags = engineFlags(machine);
 Deno.mkdirSync(temporary, { recursive: true });
 try {
   const imports = Object.fromEntries(Object.entries(config.imports).filter(([name]) => !BUILD_ONLY.includes(name)));
@@ -36,7 +44,7 @@ try {
     `${temporary}/revision.ts`,
     `/** See lib/cli/revision.ts. */\nexport const revision = (): string | undefined => ${
       JSON.stringify(revision())
-    };\n`,
+    };\nexport const checksAddresses = (): boolean => ${!flags.includes(UNCHECKED)};\n`,
   );
   Deno.writeTextFileSync(`${temporary}/deno.json`, JSON.stringify({ imports }));
   Deno.copyFileSync(`${root}/deno.lock`, `${temporary}/deno.lock`);
@@ -48,7 +56,7 @@ try {
       "--config",
       `${temporary}/deno.json`,
       ...permissionFlags(machine.os),
-      `--v8-flags=${engineFlags(machine).join(",")}`,
+      `--v8-flags=${flags.join(",")}`,
       ...workers,
       ...output,
       ...Deno.args,

@@ -5,9 +5,9 @@
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import config from "../deno.json" with { type: "json" };
-import { inTemporary, PROGRAM, rabbit, type Ran, sha256, text, tree } from "./program.ts";
+import { inTemporary, PROGRAM, rabbit, type Ran, ROOT, sha256, text, tree } from "./program.ts";
 import { needs } from "./support/needs.ts";
-import { concat, container, type Entry, safetensors } from "./testing.ts";
+import { concat, container, type Entry, safetensors, TINY } from "./testing.ts";
 
 const DOWN = "model.layers.0.mlp.down_proj.weight";
 const NORM = "model.norm.weight";
@@ -751,6 +751,15 @@ Deno.test("RABBIT_DEBUG=1 adds the stack, which is never there otherwise", () =>
     assert(err.startsWith(line));
     assertMatch(err, /\n {4}at .*checkpoint\.ts/);
   }));
+
+Deno.test("RABBIT_CHECKED=1 is refused where the engine does not check addresses", async () => {
+  const run = (flag: string) => rabbit(ROOT, ["inspect", TINY], { RABBIT_CHECKED: "1", DENO_V8_FLAGS: flag });
+  const { code, out, err } = await run("--no-wasm-bounds-checks");
+  assertEquals([code, out], [2, ""]);
+  assertMatch(err, /^rabbit: inspect: RABBIT_CHECKED is set, but this program runs without checks of addresses; .*\n$/);
+  // An executable has its flags from when it was compiled.
+  if (!Deno.env.get("RABBIT_BIN")) assertEquals((await run("--wasm-bounds-checks")).code, 0);
+});
 
 Deno.test("a reader that goes away is no error", () =>
   inTemporary(async (cwd) => {

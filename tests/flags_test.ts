@@ -6,9 +6,13 @@
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { dirname } from "@std/path/dirname";
+import binaryen from "assemblyscript/binaryen";
 import { engineFlags } from "../lib/kernels/flags.ts";
+import { WASM_BASE64 } from "../lib/kernels/kernels_wasm.ts";
+import { MARGIN_BYTES } from "../lib/kernels/wasm.ts";
 import { inTemporary, ROOT, text } from "./program.ts";
 import { needs } from "./support/needs.ts";
+import { TINY } from "./testing.ts";
 
 const REVECTORIZE = "--experimental-wasm-revectorize";
 
@@ -42,6 +46,48 @@ Deno.test("the task `rabbit` runs in the directory where it is called", () =>
     assertEquals([code, err], [0, ""]);
     assert(Deno.statSync(`${cwd}/a model/model.safetensors`).isFile);
   }));
+
+/** Runs the program with one fault: the kernel that normalizes rows is given an address beyond the end of its memory. */
+const FAULTY = `
+const real = WebAssembly.Instance;
+WebAssembly.Instance = function (module, imports) {
+  const { exports } = new real(module, imports);
+  return { exports: { ...exports, rms_norm: (_, ...rest) => exports.rms_norm(0xf0000000, ...rest) } };
+};
+await import(${JSON.stringify(new URL("../main.ts", import.meta.url))});`;
+
+Deno.test("RABBIT_CHECKED=1: a wrong address of a kernel is an error; without it the process ends by SIGSEGV", () =>
+  inTemporary(async (cwd) => {
+    Deno.writeTextFileSync(`${cwd}/faulty.ts`, FAULTY);
+    const ran = async (checked: string) => {
+      const env = { NO_COLOR: "1", RABBIT_CHECKED: checked };
+      const printed = await new Deno.Command(Deno.execPath(), {
+        args: ["run", "--allow-env=RABBIT_CHECKED", `${ROOT}lib/kernels/flags.ts`],
+        env,
+      }).output();
+      const args = ["run", "--no-check", "--allow-all", "--config", `${ROOT}deno.json`, `${cwd}/faulty.ts`];
+      return await new Deno.Command(Deno.execPath(), {
+        args: [...args, "infer", "--model", TINY, "--ids", "1 2 3", "--threads", "1"],
+        env: { ...env, DENO_V8_FLAGS: text(printed).out.trim() },
+      }).output();
+    };
+    const [checked, unchecked] = [await ran("1"), await ran("")];
+    assertEquals(text(checked), {
+      code: 2,
+      out: text(checked).out,
+      err: "rabbit: infer: internal error, please report it: memory access out of bounds\n",
+    });
+    // macOS has another signal for it.
+    assert(["SIGSEGV", "SIGBUS"].includes(String(unchecked.signal)), `${unchecked.signal}`);
+  }));
+
+Deno.test("the margin at the end of a memory is larger than what an instruction of a kernel adds to an address", () => {
+  const module = binaryen.readBinary(Uint8Array.fromBase64(WASM_BASE64));
+  const offsets = [...module.emitText().matchAll(/\boffset=(\d+)/g)].map(([, offset]) => Number(offset));
+  assert(offsets.length > 1000);
+  // The widest access is 32 bytes: two of 16, which V8 puts together.
+  assert(Math.max(...offsets) + 32 <= MARGIN_BYTES);
+});
 
 /** Compiles the kernels, all at once and on one thread, and prints the index of each export. V8 prints the rest. */
 const SCRIPT = `

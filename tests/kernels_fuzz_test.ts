@@ -4,7 +4,8 @@
 
 import { assert } from "@std/assert";
 import { parseConfig } from "../lib/decoder/config.ts";
-import { Llama, type TensorSource } from "../lib/decoder/llama.ts";
+import { Llama } from "../lib/decoder/llama.ts";
+import type { TensorSource } from "../lib/decoder/tensors.ts";
 import { type Format, FORMATS, matrixBytes } from "../lib/format/blocks.ts";
 import { type Activations, type Operations, padded } from "../lib/kernels/operations.ts";
 import { Pool } from "../lib/kernels/pool.ts";
@@ -176,6 +177,7 @@ function sourceOf(drawn: Drawn, random: Random): TensorSource {
   }));
   return {
     path: "model",
+    names: [...tensors.keys()],
     find(name) {
       const tensor = tensors.get(name);
       return tensor && { dtype: tensor.dtype, shape: tensor.shape, path: "model" };

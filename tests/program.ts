@@ -32,7 +32,7 @@ export function command(args: readonly string[], options: Deno.CommandOptions = 
     stdout: "piped",
     stderr: "piped",
     ...options,
-    env: { NO_COLOR: "1", RABBIT_DEBUG: "", ...options.env },
+    env: { NO_COLOR: "1", RABBIT_CHECKED: "", RABBIT_DEBUG: "", ...options.env },
   });
 }
 

@@ -52,6 +52,10 @@ export function manual(commands: readonly Command[], version: string): string {
     ...tagged([
       ["RABBIT_DEBUG", "adds the stack trace to an error, where it is set and not empty"],
       ["TERM", "progress is shown where it is set, not empty and not dumb"],
+      [
+        "RABBIT_CHECKED",
+        "where it is set and not empty, rabbit refuses to run without the engine's checks of addresses",
+      ],
     ]),
     ".SH EXAMPLES",
     ".nf",

@@ -5,7 +5,7 @@
  */
 
 /**
- * The permissions as flags of `deno compile` and `deno run`: files, and two variables of the environment. No network, no
+ * The permissions as flags of `deno compile` and `deno run`: files, and three variables of the environment. No network, no
  * subprocess. startup.ts needs foreign functions to bind those of libc.ts, and then gives the permission up; Deno can't
  * allow one library of the system by its name.
  *
@@ -15,7 +15,7 @@ export function permissionFlags(os: string): string[] {
   return [
     "--allow-read",
     "--allow-write",
-    "--allow-env=RABBIT_DEBUG,TERM",
+    "--allow-env=RABBIT_CHECKED,RABBIT_DEBUG,TERM",
     "--no-prompt",
     ...(os === "linux" ? ["--allow-ffi"] : []),
   ];

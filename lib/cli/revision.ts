@@ -1,9 +1,16 @@
 /**
- * The git revision of the program. `deno task compile` puts a module with the revision of that moment in this one's
- * place (bench/compile.ts), so that the executable needs neither git nor the repository.
+ * The git revision of the program, and how it was started. `deno task compile` puts a module with what is known at that
+ * moment in this one's place (bench/compile.ts), so that the executable needs neither git nor the repository.
  *
  * @module
  */
+
+import { UNCHECKED } from "../kernels/flags.ts";
+
+/** Whether the engine checks the addresses that the kernels use: see lib/kernels/flags.ts. */
+export function checksAddresses(): boolean {
+  return !Deno.env.get("DENO_V8_FLAGS")?.split(",").includes(UNCHECKED);
+}
 
 /** The revision, `-dirty` behind it where tracked files were changed; undefined where git does not tell. */
 export function revision(): string | undefined {

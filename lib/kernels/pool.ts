@@ -61,7 +61,7 @@ import {
   type RopeTable,
   type Vector,
 } from "./operations.ts";
-import { FIRST_ADDRESS, instantiate, MAX_PAGES, PAGE } from "./wasm.ts";
+import { FIRST_ADDRESS, instantiate, MARGIN_BYTES, MAX_PAGES, PAGE } from "./wasm.ts";
 
 /** How the matrices of a format are held. */
 interface Packing {
@@ -273,7 +273,7 @@ export class Pool implements Operations {
   #staging: number[] = [];
 
   constructor(
-    { threads, activations = "f32", memoryBytes = MAX_PAGES * PAGE - PAGE, guardBytes = 0 }: PoolOptions,
+    { threads, activations = "f32", memoryBytes = MAX_PAGES * PAGE - MARGIN_BYTES, guardBytes = 0 }: PoolOptions,
   ) {
     this.threads = threads;
     this.#activations = activations;

@@ -17,6 +17,12 @@ export const MAX_PAGES = 65536;
 /** The first address that the kernels' caller may use. */
 export const FIRST_ADDRESS = 1024;
 
+/**
+ * Bytes at the end of the 4 GiB that are never in use: more than the largest offset that is part of a kernel's instruction,
+ * so that no kernel gets past them from an address before them (see flags.ts).
+ */
+export const MARGIN_BYTES = PAGE;
+
 // deno-lint-ignore no-explicit-any
 type Exports = Record<string, (...args: any[]) => any>;
 
