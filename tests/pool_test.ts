@@ -785,9 +785,19 @@ Deno.test("Pool refuses after the first operation what its scratch has no room f
     ops.project({ from }, 1, [{ matrix, out }]);
     ops.run();
     load(64);
-    for (const larger of [() => load(96), () => ops.buffer(3, 8), () => ops.cache(33, 1, 64)]) {
+    const [far, many] = [() => ops.buffer(2, 1 << 25), () => ops.cache(32, 1 << 14, 64)];
+    for (const larger of [() => load(96), () => ops.buffer(3, 8), () => ops.cache(33, 1, 64), far, many]) {
       assertThrows(larger, RangeError, "before the first operation");
     }
+  });
+  using(new Pool({ threads: 1, memoryBytes: SMALL }), (ops) => {
+    const small = noise(BF16, 8, 1024);
+    const matrix = loadMatrix(ops, small);
+    const [from, out] = [ops.buffer(1, 1024), ops.buffer(1, 8)];
+    ops.project({ from }, 1, [{ matrix, out }]);
+    ops.run();
+    loadMatrix(ops, small);
+    assertThrows(() => loadMatrix(ops, noise(BF16, 2203, 1024)), RangeError, "before the first operation");
   });
 });
 

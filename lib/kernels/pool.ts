@@ -150,6 +150,8 @@ class Arena {
   #top = 0;
   /** Bytes from here on have never been given out, so they are zero. */
   #clean = FIRST_ADDRESS;
+  /** Whether the memory may grow: threads see it as it is at the first operation. */
+  grows = true;
   /** First and last (exclusive) address of each guard. */
   #guards: [number, number][] = [];
 
@@ -192,6 +194,7 @@ class Arena {
 
   /** Makes room up to byte `end` and more: a huge page is only given where all of it is there. */
   #grow(end: number): void {
+    if (!this.grows) throw late();
     const have = this.memory.buffer.byteLength;
     const wanted = Math.min(Math.ceil(end / GROWTH_BYTES) * GROWTH_BYTES, this.#limit);
     this.memory.grow(Math.ceil((wanted - have) / PAGE));
@@ -218,6 +221,7 @@ class Arena {
 
   /** Gives every area back. */
   reset(): void {
+    this.grows = true;
     this.#guards = [];
     this.#top = FIRST_ADDRESS + this.#guardBytes;
     this.#guard(0, this.#top);
@@ -317,7 +321,7 @@ export class Pool implements Operations {
 
   /** The larger of two sizes that the scratch is made for, with the first operation: after that it can't grow. */
   #most(now: number, wanted: number): number {
-    if (this.#machine && wanted > now) throw new RangeError("larger than what there was before the first operation");
+    if (this.#machine && wanted > now) throw late();
     return Math.max(now, wanted);
   }
 
@@ -327,6 +331,7 @@ export class Pool implements Operations {
       this.#stagingOf(memory);
       if (arena.free >= groupBytes) return memory;
     }
+    if (this.#machine) throw late();
     const memory = this.#arenas.push(new Arena(this.#memoryBytes, this.#guardBytes)) - 1;
     this.#stagingOf(memory);
     if (this.#arenas[memory].free < groupBytes) {
@@ -618,6 +623,7 @@ export class Pool implements Operations {
       worker.postMessage({ layout, thread: n + 1 });
       return new Promise<void>((resolve) => worker.addEventListener("message", () => resolve(), { once: true }));
     }));
+    for (const arena of this.#arenas) arena.grows = false;
     this.#machine = new Machine(layout, 0);
     this.#released = 0;
   }
@@ -657,6 +663,11 @@ export class Pool implements Operations {
     this.#leave();
     for (const worker of this.#workers) worker.terminate();
   }
+}
+
+/** What comes after the first operation does not fit what was laid out then. */
+function late(): RangeError {
+  return new RangeError("larger than what there was before the first operation");
 }
 
 /**
