@@ -5,7 +5,7 @@
 import { assert } from "@std/assert";
 import { parseConfig } from "../lib/decoder/config.ts";
 import { Llama } from "../lib/decoder/llama.ts";
-import type { TensorSource } from "../lib/decoder/tensors.ts";
+import { tensorsOf, type TensorSource } from "../lib/decoder/tensors.ts";
 import { type Format, FORMATS, matrixBytes } from "../lib/format/blocks.ts";
 import { type Activations, type Operations, padded } from "../lib/kernels/operations.ts";
 import { Pool } from "../lib/kernels/pool.ts";
@@ -110,34 +110,6 @@ function modelOf(number: number): { random: Random; drawn: Drawn } {
   }
 }
 
-/** The shapes of all tensors. */
-function shapesOf(drawn: Drawn): Map<string, number[]> {
-  const { hidden, intermediate, heads, kvHeads, headDim, vocabulary, architecture, bias, tied } = drawn;
-  const shapes = new Map<string, number[]>([
-    ["model.embed_tokens.weight", [vocabulary, hidden]],
-    ["model.norm.weight", [hidden]],
-  ]);
-  if (!tied) shapes.set("lm_head.weight", [vocabulary, hidden]);
-  const [queries, keys] = [heads * headDim, kvHeads * headDim];
-  const qkvBias = bias || architecture === "Qwen2";
-  for (let layer = 0; layer < drawn.layers; layer++) {
-    const add = (name: string, ...shape: number[]) => shapes.set(`model.layers.${layer}.${name}`, shape);
-    add("input_layernorm.weight", hidden);
-    add("post_attention_layernorm.weight", hidden);
-    for (const [name, rows] of [["q", queries], ["k", keys], ["v", keys]] as const) {
-      add(`self_attn.${name}_proj.weight`, rows, hidden);
-      if (qkvBias) add(`self_attn.${name}_proj.bias`, rows);
-      if (architecture === "Qwen3" && name !== "v") add(`self_attn.${name}_norm.weight`, headDim);
-    }
-    add("self_attn.o_proj.weight", hidden, queries);
-    if (bias) add("self_attn.o_proj.bias", hidden);
-    add("mlp.gate_proj.weight", intermediate, hidden);
-    add("mlp.up_proj.weight", intermediate, hidden);
-    add("mlp.down_proj.weight", hidden, intermediate);
-  }
-  return shapes;
-}
-
 /** Random weights of a format. */
 function weightsOf(format: Format, shape: readonly number[], wild: boolean, random: Random): Uint8Array {
   const [rows, columns] = shape.length === 2 ? shape : [1, shape[0]];
@@ -167,7 +139,7 @@ function weightsOf(format: Format, shape: readonly number[], wild: boolean, rand
 }
 
 function sourceOf(drawn: Drawn, random: Random): TensorSource {
-  const tensors = new Map([...shapesOf(drawn)].map(([name, shape]) => {
+  const tensors = new Map([...tensorsOf(configOf(drawn))].map(({ name, shape }) => {
     const columns = shape.length === 2 ? shape[1] : 0;
     const formats = [...FORMATS.values()].filter(({ kind, blockWeights }) => {
       return kind === "float" || columns > 0 && columns % blockWeights === 0;
