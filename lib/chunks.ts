@@ -8,8 +8,8 @@
 import { CheckpointError, SystemError } from "./errors.ts";
 import { type BlockFormat, type FloatFormat, FORMATS } from "./format/blocks.ts";
 import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "./format/checkpoint.ts";
-import { type BlockKernels, type SquaredError } from "./kernels/scalar.ts";
-import { allocate, FIRST_ADDRESS, wasmKernels } from "./kernels/wasm.ts";
+import { type BlockKernels, type SquaredError } from "./kernels/codec.ts";
+import { allocate, FIRST_ADDRESS, wasmKernels } from "./kernels/codec_wasm.ts";
 import { nextTurn } from "./node.ts";
 
 /** Bytes of one side of a chunk: small enough for a processor's cache, large enough to make messages cheap. */

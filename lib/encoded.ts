@@ -7,8 +7,8 @@
 import { CHUNK_BYTES } from "./chunks.ts";
 import { BLOCK } from "./format/blocks.ts";
 import { nameOf, TensorReader } from "./format/checkpoint.ts";
-import type { BlockKernels } from "./kernels/scalar.ts";
-import { allocate, FIRST_ADDRESS, wasmKernels } from "./kernels/wasm.ts";
+import type { BlockKernels } from "./kernels/codec.ts";
+import { allocate, FIRST_ADDRESS, wasmKernels } from "./kernels/codec_wasm.ts";
 import { checkEncoded, type Plan, type PlannedTensor } from "./quantize.ts";
 
 /** Where blocks are put; a block is never longer than the weights that it is made of. */

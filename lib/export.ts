@@ -36,7 +36,7 @@ import { type Checkpoint, TensorReader } from "./format/checkpoint.ts";
 import { fromQ4B32, type GgmlType, typeOf } from "./format/ggml.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./format/gguf.ts";
 import { checkOutputFile, NewFiles } from "./format/new_files.ts";
-import { scalarKernels } from "./kernels/scalar.ts";
+import { scalarKernels } from "./kernels/codec.ts";
 import { type WriteOptions, writePieces } from "./pieces.ts";
 
 /** Bytes of a tensor that are held at once, where its heads are not larger. */

@@ -34,7 +34,7 @@ import { READABLE, toQ4B32 } from "./format/ggml.ts";
 import { type Gguf, type GgufTensor, type Metadata, parseGguf } from "./format/gguf.ts";
 import { checkOutput, NewFiles, type Seen } from "./format/new_files.ts";
 import { serializeHeader } from "./format/safetensors.ts";
-import { scalarKernels } from "./kernels/scalar.ts";
+import { scalarKernels } from "./kernels/codec.ts";
 import { type WriteOptions, writePieces } from "./pieces.ts";
 
 /** What the weights of an import become: `--dtype`. */

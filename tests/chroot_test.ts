@@ -3,7 +3,7 @@
  */
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { libraries } from "../bench/guest/guest.ts";
+import { libraries } from "../tools/guest/guest.ts";
 import { inTemporary, PROGRAM, rabbit, type Ran, text, tree } from "./program.ts";
 import { EXECUTABLE, needs } from "./support/needs.ts";
 

@@ -3,8 +3,8 @@
 
 import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
 import { BF16, BLOCK, type BlockFormat, F16, F32, F64, type FloatFormat, WIDTHS } from "../lib/format/blocks.ts";
-import { type BlockKernels, scalarKernels } from "../lib/kernels/scalar.ts";
-import { allocate, FIRST_ADDRESS, wasmKernels } from "../lib/kernels/wasm.ts";
+import { type BlockKernels, scalarKernels } from "../lib/kernels/codec.ts";
+import { allocate, FIRST_ADDRESS, wasmKernels } from "../lib/kernels/codec_wasm.ts";
 import { blockBytes, concat, exactBytes, half, known, knownBlocks, levelOf, Random, valuesOf } from "./testing.ts";
 
 const FLOATS: readonly FloatFormat[] = [BF16, F16, F32, F64];

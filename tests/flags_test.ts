@@ -7,9 +7,9 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { dirname } from "@std/path/dirname";
 import binaryen from "assemblyscript/binaryen";
-import { engineFlags } from "../lib/kernels/flags.ts";
-import { WASM_BASE64 } from "../lib/kernels/kernels_wasm.ts";
-import { MARGIN_BYTES } from "../lib/kernels/wasm.ts";
+import { engineFlags } from "../lib/kernels/engine_flags.ts";
+import { WASM_BASE64 } from "../lib/kernels/wasm/kernels_wasm.ts";
+import { MARGIN_BYTES } from "../lib/kernels/codec_wasm.ts";
 import { inTemporary, ROOT, text } from "./program.ts";
 import { needs } from "./support/needs.ts";
 import { TINY } from "./testing.ts";
@@ -62,7 +62,7 @@ Deno.test("RABBIT_CHECKED=1: a wrong address of a kernel is an error; without it
     const ran = async (checked: string) => {
       const env = { NO_COLOR: "1", RABBIT_CHECKED: checked };
       const printed = await new Deno.Command(Deno.execPath(), {
-        args: ["run", "--allow-env=RABBIT_CHECKED", `${ROOT}lib/kernels/flags.ts`],
+        args: ["run", "--allow-env=RABBIT_CHECKED", `${ROOT}lib/kernels/engine_flags.ts`],
         env,
       }).output();
       const args = ["run", "--no-check", "--allow-all", "--config", `${ROOT}deno.json`, `${cwd}/faulty.ts`];
@@ -91,7 +91,7 @@ Deno.test("the margin at the end of a memory is larger than what an instruction 
 
 /** Compiles the kernels, all at once and on one thread, and prints the index of each export. V8 prints the rest. */
 const SCRIPT = `
-const { allocate, instantiate } = await import("${ROOT}lib/kernels/wasm.ts");
+const { allocate, instantiate } = await import("${ROOT}lib/kernels/codec_wasm.ts");
 const kernels = instantiate(allocate(1));
 for (const [name, kernel] of Object.entries(kernels)) {
   if (typeof kernel === "function") console.log("export " + name + " " + kernel.name);

@@ -3,7 +3,7 @@
  */
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
-import { findTools, Missing } from "../bench/guest/guest.ts";
+import { findTools, Missing } from "../tools/guest/guest.ts";
 import { inTemporary, rabbit, type Ran, ROOT, text } from "./program.ts";
 import { EXECUTABLE, has, needs } from "./support/needs.ts";
 
@@ -25,7 +25,7 @@ const kernel = missing();
 /** Runs the task. */
 async function guest(args: readonly string[], env: Record<string, string> = {}): Promise<Ran> {
   const command = new Deno.Command(Deno.execPath(), {
-    args: ["run", "--allow-all", `${ROOT}bench/guest/main.ts`, ...args],
+    args: ["run", "--allow-all", `${ROOT}tools/guest/main.ts`, ...args],
     env: { NO_COLOR: "1", ...env },
     stdin: "null",
   });

@@ -28,7 +28,7 @@ const APART: readonly (readonly [RegExp, RegExp])[] = [
 
 const files = tree(ROOT + "lib").map((path) => `lib/${path}`).filter((path) => path.endsWith(".ts"))
   .filter((path) => !path.endsWith(".as.ts"));
-const modules = [...files, "main.ts"].filter((path) => path !== "lib/kernels/build.ts");
+const modules = [...files, "main.ts"].filter((path) => path !== "lib/kernels/wasm/build.ts");
 
 /** What a module imports or re-exports, statically or not, or starts as a worker: paths from the root of the repository. */
 function imports(path: string): string[] {

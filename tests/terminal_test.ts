@@ -241,7 +241,7 @@ needs(
 
 Deno.test("nothing but output.ts writes to the terminal", () => {
   // Programs of their own, which print for those who build.
-  const builds = ["lib/kernels/build.ts", "lib/kernels/flags.ts"];
+  const builds = ["lib/kernels/wasm/build.ts", "lib/kernels/engine_flags.ts"];
   const sources = ["main.ts", ...modules("lib")].filter((path) =>
     path !== "lib/cli/output.ts" && !builds.includes(path)
   );

@@ -15,7 +15,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { engineFlags } from "../../lib/kernels/flags.ts";
+import { engineFlags } from "../../lib/kernels/engine_flags.ts";
 
 const { _: [mode, work, model], rounds, out, gguf, only } = parseArgs(Deno.args, {
   string: ["rounds", "out", "gguf", "only", "_"],

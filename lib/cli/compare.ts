@@ -4,7 +4,7 @@ import type { Config } from "../decoder/config.ts";
 import { CheckpointError, UsageError } from "../errors.ts";
 import { exists, nameOf, openCheckpoint, readJsonObject } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
-import published from "../../bench/reference/smollm2-135m.json" with { type: "json" };
+import published from "../measure/published.json" with { type: "json" };
 import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts";
 import { type Command, THREADS } from "./flags.ts";
 import { loadModel, memory, type Model, openModel, PROMPT_FLAGS, promptOf, readConfig } from "./model.ts";

@@ -1,13 +1,13 @@
 /**
  * The git revision of the program, and how it was started. `deno task compile` puts a module with what is known at that
- * moment in this one's place (bench/compile.ts), so that the executable needs neither git nor the repository.
+ * moment in this one's place (tools/compile.ts), so that the executable needs neither git nor the repository.
  *
  * @module
  */
 
-import { UNCHECKED } from "../kernels/flags.ts";
+import { UNCHECKED } from "../kernels/engine_flags.ts";
 
-/** Whether the engine checks the addresses that the kernels use: see lib/kernels/flags.ts. */
+/** Whether the engine checks the addresses that the kernels use: see lib/kernels/engine_flags.ts. */
 export function checksAddresses(): boolean {
   return !Deno.env.get("DENO_V8_FLAGS")?.split(",").includes(UNCHECKED);
 }

@@ -10,7 +10,7 @@
 
 import { ATTENTION_TOP } from "./operations.ts";
 import { Stalls } from "./stalls.ts";
-import { instantiate } from "./wasm.ts";
+import { instantiate } from "./codec_wasm.ts";
 
 /** Where things are in the control area: int32 words, each on a cache line of its own. */
 export const CONTROL = {

@@ -61,7 +61,7 @@ import {
   type RopeTable,
   type Vector,
 } from "./operations.ts";
-import { FIRST_ADDRESS, instantiate, MARGIN_BYTES, MAX_PAGES, PAGE } from "./wasm.ts";
+import { FIRST_ADDRESS, instantiate, MARGIN_BYTES, MAX_PAGES, PAGE } from "./codec_wasm.ts";
 
 /** How the matrices of a format are held. */
 interface Packing {

@@ -9,7 +9,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { dirname } from "@std/path/dirname";
 import { permissionFlags } from "../lib/cli/permissions.ts";
 import { revision } from "../lib/cli/revision.ts";
-import { engineFlags, UNCHECKED } from "../lib/kernels/flags.ts";
+import { engineFlags, UNCHECKED } from "../lib/kernels/engine_flags.ts";
 import config from "../deno.json" with { type: "json" };
 
 /** Modules that are started by name only, where they exist. */

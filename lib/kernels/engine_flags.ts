@@ -3,7 +3,7 @@
  * DENO_V8_FLAGS. Without them every result is the same, and products take two to four times as long in the cache
  * (bench/RESULTS.md).
  *
- *     DENO_V8_FLAGS=$(deno run --allow-env=RABBIT_CHECKED lib/kernels/flags.ts) deno run --allow-all main.ts …
+ *     DENO_V8_FLAGS=$(deno run --allow-env=RABBIT_CHECKED lib/kernels/engine_flags.ts) deno run --allow-all main.ts …
  *
  * V8 reads its flags when the process starts, and they count for all of it: node:v8's setFlagsFromString changes nothing
  * later on, and an executable ignores DENO_V8_FLAGS.

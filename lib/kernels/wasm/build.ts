@@ -59,7 +59,7 @@ text += `  "${wasm.toBase64().replace(/.{112}(?=.)/g, '$&",\n  "')}",\n].join(""
 
 if (Deno.args.includes("--check")) {
   if (Deno.readTextFileSync(target) !== text) {
-    console.error("lib/kernels/kernels_wasm.ts is stale: run `deno task kernels`");
+    console.error("lib/kernels/wasm/kernels_wasm.ts is stale: run `deno task kernels`");
     Deno.exitCode = 1;
   }
 } else {

@@ -5,8 +5,8 @@
  */
 
 import type { BlockFormat, FloatFormat } from "../format/blocks.ts";
-import { WASM_BASE64 } from "./kernels_wasm.ts";
-import type { BlockKernels } from "./scalar.ts";
+import { WASM_BASE64 } from "./wasm/kernels_wasm.ts";
+import type { BlockKernels } from "./codec.ts";
 
 /** Bytes of a WebAssembly page. */
 export const PAGE = 65536;
