@@ -26,8 +26,8 @@ const ROOM_FOR_WEIGHTS = (SMALL_MEMORY >> 1) - (1 << 20);
 /** Products of the definition, which takes some ten nanoseconds for each, that a model may ask for. */
 const MOST_PRODUCTS = 6e6;
 
-/** What is drawn of a model, and of what it is fed. */
-interface Drawn {
+/** What is sampled: a model, and what it is fed. */
+interface Sampled {
   readonly architecture: string;
   readonly bias: boolean;
   readonly tied: boolean;
@@ -50,13 +50,13 @@ interface Drawn {
   readonly spare: number;
 }
 
-function draw(random: Random): Drawn {
+function sample(random: Random): Sampled {
   const rarely = () => random.below(12) === 0;
   const headDim = random.pick([4, 8, 12, 16, 20, 28, 32, 36, 44, 48, 60, 64, 68, 96, 128]);
   const kvHeads = random.pick([1, 1, 2, 3, 4, 5]);
   const blocks = random.below(5) < 3;
   const memories = random.below(6) === 0 ? "several" as const : "one" as const;
-  const drawn = {
+  const sampled = {
     architecture: random.pick(["Llama", "Llama", "Mistral", "Qwen2", "Qwen3"]),
     bias: random.below(3) === 0,
     tied: random.below(2) === 0,
@@ -80,20 +80,22 @@ function draw(random: Random): Drawn {
   };
   if (memories === "several") {
     return {
-      ...drawn,
+      ...sampled,
       // A table of binary32 that does not fit a small memory, nor two of them; and what does fit beside it.
-      vocabulary: Math.ceil(2.2 * ROOM_FOR_WEIGHTS / 4 / padded(drawn.hidden)),
+      vocabulary: Math.ceil(2.2 * ROOM_FOR_WEIGHTS / 4 / padded(sampled.hidden)),
       heads: kvHeads,
       headDim,
       logitRows: 1,
-      batches: drawn.batches.slice(0, 2),
+      batches: sampled.batches.slice(0, 2),
     };
   }
-  return rarely() ? { ...drawn, hidden: 32, layers: 1, headDim: 8, heads: 2, kvHeads: 1, batches: [513, 1] } : drawn;
+  return rarely()
+    ? { ...sampled, hidden: 32, layers: 1, headDim: 8, heads: 2, kvHeads: 1, batches: [513, 1] }
+    : sampled;
 }
 
 /** Products of the definition. */
-function products({ layers, hidden, intermediate, heads, kvHeads, headDim, vocabulary, batches, logitRows }: Drawn) {
+function products({ layers, hidden, intermediate, heads, kvHeads, headDim, vocabulary, batches, logitRows }: Sampled) {
   const tokens = batches.reduce((sum, n) => sum + n);
   const attention = 2 * heads * headDim * tokens * (tokens + 1) / 2;
   const weights = hidden * headDim * (2 * heads + 2 * kvHeads) + 3 * hidden * intermediate;
@@ -102,11 +104,11 @@ function products({ layers, hidden, intermediate, heads, kvHeads, headDim, vocab
 }
 
 /** Model `number`: the first of those that its seed gives that is not too large. */
-function modelOf(number: number): { random: Random; drawn: Drawn } {
+function modelOf(number: number): { random: Random; sampled: Sampled } {
   const random = new Random(number);
   for (;;) {
-    const drawn = draw(random);
-    if (products(drawn) <= MOST_PRODUCTS) return { random, drawn };
+    const sampled = sample(random);
+    if (products(sampled) <= MOST_PRODUCTS) return { random, sampled };
   }
 }
 
@@ -138,14 +140,14 @@ function weightsOf(format: Format, shape: readonly number[], wild: boolean, rand
   return bytes;
 }
 
-function sourceOf(drawn: Drawn, random: Random): TensorSource {
-  const tensors = new Map([...tensorsOf(configOf(drawn))].map(({ name, shape }) => {
+function sourceOf(sampled: Sampled, random: Random): TensorSource {
+  const tensors = new Map([...tensorsOf(configOf(sampled))].map(({ name, shape }) => {
     const columns = shape.length === 2 ? shape[1] : 0;
     const formats = [...FORMATS.values()].filter(({ kind, blockWeights }) => {
       return kind === "float" || columns > 0 && columns % blockWeights === 0;
     });
-    const format = formats.find(({ name }) => name === drawn.format) ?? random.pick(formats);
-    return [name, { dtype: format.name, shape, bytes: weightsOf(format, shape, drawn.wild, random) }] as const;
+    const format = formats.find(({ name }) => name === sampled.format) ?? random.pick(formats);
+    return [name, { dtype: format.name, shape, bytes: weightsOf(format, shape, sampled.wild, random) }] as const;
   }));
   return {
     path: "model",
@@ -165,20 +167,20 @@ function sourceOf(drawn: Drawn, random: Random): TensorSource {
   };
 }
 
-function configOf(drawn: Drawn) {
+function configOf(sampled: Sampled) {
   return parseConfig(
     "config.json",
     JSON.stringify({
-      architectures: [`${drawn.architecture}ForCausalLM`],
-      hidden_size: drawn.hidden,
-      intermediate_size: drawn.intermediate,
-      num_hidden_layers: drawn.layers,
-      num_attention_heads: drawn.heads,
-      num_key_value_heads: drawn.kvHeads,
-      head_dim: drawn.headDim,
-      vocab_size: drawn.vocabulary,
-      attention_bias: drawn.bias,
-      tie_word_embeddings: drawn.tied,
+      architectures: [`${sampled.architecture}ForCausalLM`],
+      hidden_size: sampled.hidden,
+      intermediate_size: sampled.intermediate,
+      num_hidden_layers: sampled.layers,
+      num_attention_heads: sampled.heads,
+      num_key_value_heads: sampled.kvHeads,
+      head_dim: sampled.headDim,
+      vocab_size: sampled.vocabulary,
+      attention_bias: sampled.bias,
+      tie_word_embeddings: sampled.tied,
       max_position_embeddings: 1000,
       sliding_window: null,
     }),
@@ -186,24 +188,24 @@ function configOf(drawn: Drawn) {
 }
 
 /** All logits of a model. */
-function logitsOf(ops: Operations, drawn: Drawn, source: TensorSource, ids: readonly number[]): Float32Array[] {
-  const model = new Llama(ops, configOf(drawn), source, ids.length + drawn.spare, drawn.logitRows);
+function logitsOf(ops: Operations, sampled: Sampled, source: TensorSource, ids: readonly number[]): Float32Array[] {
+  const model = new Llama(ops, configOf(sampled), source, ids.length + sampled.spare, sampled.logitRows);
   const logits: Float32Array[] = [];
-  const [prompt] = drawn.batches;
-  if (drawn.logitRows > 1) {
+  const [prompt] = sampled.batches;
+  if (sampled.logitRows > 1) {
     model.feedAll(ids.slice(0, prompt), (_, row) => logits.push(row.slice()));
     // What is fed again is written over what is in the cache.
     model.rewind(0);
   }
   let at = 0;
-  for (const batch of drawn.batches) logits.push(model.feed(ids.slice(at, at += batch)).slice());
+  for (const batch of sampled.batches) logits.push(model.feed(ids.slice(at, at += batch)).slice());
   return logits;
 }
 
 const pools = new Map<string, Pool>();
 
 /** A pool that has nothing loaded. Threads are started once: more of them than there are models would take longer. */
-function poolOf(threads: number, { activations, memories }: Drawn): Pool {
+function poolOf(threads: number, { activations, memories }: Sampled): Pool {
   const key = `${threads} ${activations} ${memories}`;
   const memoryBytes = memories === "several" ? SMALL_MEMORY : undefined;
   const pool = pools.get(key) ?? new Pool({ threads, activations, memoryBytes, guardBytes: GUARD_BYTES });
@@ -212,23 +214,23 @@ function poolOf(threads: number, { activations, memories }: Drawn): Pool {
 }
 
 /** Runs a model by the definition and in pools. @returns bytes of guards that were looked at */
-async function check(drawn: Drawn, random: Random, threadCounts: readonly number[], name: string): Promise<number> {
-  const source = sourceOf(drawn, random);
-  const tokens = drawn.batches.reduce((sum, n) => sum + n);
-  const ids = Array.from({ length: tokens }, () => random.below(drawn.vocabulary));
-  const defined = logitsOf(new Reference(drawn.activations), drawn, source, ids);
+async function check(sampled: Sampled, random: Random, threadCounts: readonly number[], name: string): Promise<number> {
+  const source = sourceOf(sampled, random);
+  const tokens = sampled.batches.reduce((sum, n) => sum + n);
+  const ids = Array.from({ length: tokens }, () => random.below(sampled.vocabulary));
+  const defined = logitsOf(new Reference(sampled.activations), sampled, source, ids);
   let guards = 0;
   for (const threads of threadCounts) {
-    const pool = poolOf(threads, drawn);
+    const pool = poolOf(threads, sampled);
     try {
-      const logits = logitsOf(pool, drawn, source, ids);
+      const logits = logitsOf(pool, sampled, source, ids);
       guards += pool.checkGuards();
       assert(logits.length === defined.length);
       logits.forEach((row, n) => assertSameBits(row, defined[n], `logits ${n}`));
       await pool.reset();
     } catch (error) {
       const message = (error as Error).message;
-      throw new Error(`${name}, ${threads} threads, ${JSON.stringify(drawn)}: ${message}`, { cause: error });
+      throw new Error(`${name}, ${threads} threads, ${JSON.stringify(sampled)}: ${message}`, { cause: error });
     }
   }
   return guards;
@@ -245,11 +247,11 @@ Deno.test({
   async fn() {
     let [guards, runs, several] = [0, 0, 0];
     for (let number = FIRST; number < FIRST + MODELS; number++) {
-      const { random, drawn } = modelOf(number);
-      const threadCounts = drawn.memories === "one" && number % 16 === 0 ? [1, 2, 3, 16] : [1, 2, 3];
-      guards += await check(drawn, random, threadCounts, `model ${number}`);
+      const { random, sampled } = modelOf(number);
+      const threadCounts = sampled.memories === "one" && number % 16 === 0 ? [1, 2, 3, 16] : [1, 2, 3];
+      guards += await check(sampled, random, threadCounts, `model ${number}`);
       runs += threadCounts.length;
-      if (drawn.memories === "several") several++;
+      if (sampled.memories === "several") several++;
     }
     assert(guards > runs * 30 * GUARD_BYTES, "an area has a guard on either side, and a model has more than 30");
     console.log(
@@ -264,7 +266,7 @@ Deno.test({
   async fn() {
     for (const [layers, activations] of [[205, "f32"], [420, "i8"]] as const) {
       const random = new Random(layers);
-      const drawn: Drawn = {
+      const sampled: Sampled = {
         architecture: "Qwen3",
         bias: true,
         tied: false,
@@ -283,7 +285,7 @@ Deno.test({
         batches: [3, 1, 1],
         spare: 0,
       };
-      await check(drawn, random, [1, 2, 3], `${layers} layers`);
+      await check(sampled, random, [1, 2, 3], `${layers} layers`);
     }
   },
 });

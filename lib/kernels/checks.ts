@@ -6,7 +6,7 @@
  */
 
 import type { Format } from "../format/blocks.ts";
-import { type Attention, type Buffer, type Input, type Matrix, type Norm, type Projection } from "./operations.ts";
+import type { Attention, Buffer, Input, Matrix, Norm, Projection } from "./operations.ts";
 
 /** @throws {RangeError} naming the number, unless it is a whole number from `least` to `most` */
 function checkWhole(what: string, value: number, least: number, most = Number.MAX_SAFE_INTEGER): void {
