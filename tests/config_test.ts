@@ -249,6 +249,7 @@ Deno.test("parseConfig finds the window of each class", () => {
 // ---------------------------------------------------------------- refusals
 
 const WHOLE = "expected a whole number of 1 or more, found";
+const LEAST_ONE = "expected a number of 1 or more, found";
 const POSITIVE = "expected a number above 0, found";
 const KNOWN = "is not supported; the decoder knows LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, " +
   "Qwen3ForCausalLM";
@@ -306,7 +307,11 @@ const REFUSED: readonly [Record<string, unknown>, string][] = [
   [{ hidden_size: 60 }, "head_dim: 7.5 is not a multiple of 4, which the decoder needs"],
   [{ rms_norm_eps: 0 }, `rms_norm_eps: ${POSITIVE} 0`],
   [{ rms_norm_eps: "1e-5" }, `rms_norm_eps: ${POSITIVE} "1e-5"`],
-  [{ rope_theta: -1 }, `rope_theta: ${POSITIVE} -1`],
+  [{ rms_norm_eps: 1e-50 }, `rms_norm_eps: ${POSITIVE} 1e-50`],
+  [{ rms_norm_eps: 1e39 }, `rms_norm_eps: ${POSITIVE} 1e+39`],
+  ...[-1, 0, 0.5, 1e-50, 1e39, "1e4"].map((value): [Record<string, unknown>, string] => {
+    return [{ rope_theta: value }, `rope_theta: ${LEAST_ONE} ${JSON.stringify(value)}`];
+  }),
   [{ tie_word_embeddings: "yes" }, 'tie_word_embeddings: expected true or false, found "yes"'],
   [{ attention_bias: 1 }, "attention_bias: expected true or false, found 1"],
   [{ eos_token_id: "</s>" }, 'eos_token_id: expected ids, found "</s>"'],
@@ -373,7 +378,7 @@ const REFUSED: readonly [Record<string, unknown>, string][] = [
     'rope_parameters rope_type: "longrope" is not supported; the decoder knows default, linear, dynamic, llama3',
   ],
   [{ rope_scaling: { type: "linear" } }, "rope_scaling factor: is missing"],
-  [{ rope_scaling: { type: "linear", factor: 0 } }, `rope_scaling factor: ${POSITIVE} 0`],
+  [{ rope_scaling: { type: "linear", factor: 0 } }, `rope_scaling factor: ${LEAST_ONE} 0`],
   [{ rope_scaling: { type: "linear", factor: 0.5 } }, "rope_scaling factor: expected a number of 1 or more, found 0.5"],
   [{ rope_scaling: { type: "dynamic" } }, "rope_scaling factor: is missing"],
   [
@@ -411,7 +416,6 @@ const REFUSED: readonly [Record<string, unknown>, string][] = [
     { rope_scaling: LLAMA3, original_max_position_embeddings: 64 },
     "original_max_position_embeddings: 64 contradicts that of rope_scaling, 48; remove it",
   ],
-  [{ rope_theta: 1e39 }, `rope_theta: ${POSITIVE} 1e+39`],
   [
     { rope_parameters: { full_attention: { rope_theta: 16 } } },
     'rope_parameters full_attention: {"rope_theta":16} is not supported in default',
@@ -420,11 +424,14 @@ const REFUSED: readonly [Record<string, unknown>, string][] = [
     { rope_parameters: { rope_theta: 16, partial_rotary_factor: 0.5 } },
     "rope_parameters partial_rotary_factor: 0.5 is not supported",
   ],
-  [{ rope_parameters: { rope_theta: 0 } }, `rope_parameters rope_theta: ${POSITIVE} 0`],
+  [{ rope_parameters: { rope_theta: 0 } }, `rope_parameters rope_theta: ${LEAST_ONE} 0`],
   ...["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"].flatMap(
     (field): [Record<string, unknown>, string][] => [
       [{ rope_scaling: { ...LLAMA3, [field]: undefined } }, `rope_scaling ${field}: is missing`],
-      [{ rope_scaling: { ...LLAMA3, [field]: "8" } }, `rope_scaling ${field}: ${POSITIVE} "8"`],
+      [
+        { rope_scaling: { ...LLAMA3, [field]: "8" } },
+        `rope_scaling ${field}: ${field === "factor" ? LEAST_ONE : POSITIVE} "8"`,
+      ],
     ],
   ),
   [

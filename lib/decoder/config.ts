@@ -399,16 +399,15 @@ function scaled(config: Fields, fields: Fields, headDim: number): Rotary {
     if (field === "partial_rotary_factor" && value === 1) continue;
     fields.fail(field, `${show(value)} is not supported${field === "partial_rotary_factor" ? "" : ` in ${scaling}`}`);
   }
-  const outer = config.positive("rope_theta", DEFAULTS.rope_theta);
-  const base = fields.positive("rope_theta", outer);
+  const outer = config.atLeastOne("rope_theta", DEFAULTS.rope_theta);
+  const base = fields.atLeastOne("rope_theta", outer);
   if (base !== outer && (config.get("rope_theta") ?? undefined) !== undefined) {
     fields.fail("rope_theta", `${base} contradicts the rope_theta at the top, ${outer}; remove one of them`);
   }
   const plain = Array.from({ length: headDim / 2 }, (_, n) => base ** (-2 * n / headDim));
   const rope = { base, scaling };
   if (scaling === "default") return { rope, ropeFrequencies: plain };
-  const factor = fields.positive("factor");
-  if (factor < 1) fields.fail("factor", `expected a number of 1 or more, found ${factor}`);
+  const factor = fields.atLeastOne("factor");
   if (scaling === "dynamic") return { rope, ropeFrequencies: plain };
   if (scaling === "linear") return { rope, ropeFrequencies: plain.map((f) => f / factor) };
   const low = fields.positive("low_freq_factor");
@@ -475,9 +474,14 @@ class Fields {
     return this.#number(field, fallback, "a whole number of 0 or more", (n) => Number.isSafeInteger(n) && n >= 0);
   }
 
-  /** A number above zero that binary32, in which transformers computes with it, holds. */
+  /** A number above zero. It is one of binary32 too, in which transformers computes. */
   positive(field: string, fallback?: number): number {
-    return this.#number(field, fallback, "a number above 0", (n) => n > 0 && Number.isFinite(Math.fround(n)));
+    return this.#number(field, fallback, "a number above 0", (n) => Math.fround(n) > 0 && Math.fround(n) < Infinity);
+  }
+
+  /** A number of 1 or more, also in binary32. */
+  atLeastOne(field: string, fallback?: number): number {
+    return this.#number(field, fallback, "a number of 1 or more", (n) => n >= 1 && Math.fround(n) < Infinity);
   }
 
   flag(field: string): boolean | undefined {
