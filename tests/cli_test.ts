@@ -654,7 +654,10 @@ Deno.test("a bad index is refused, and never leads out of its directory", () =>
         'in/s1.safetensors: tensor "d": model.safetensors.index.json does not list it',
       ],
       [{ [index.slice(3)]: "{" }, `${index}: not valid JSON: expected a key, found the end at character 1`],
-      [{ [index.slice(3)]: "{}" }, `${index}: weight_map: expected an object of tensor names and shard names`],
+      [
+        { [index.slice(3)]: "{}" },
+        `${index}: weight_map: expected an object of tensor names and shard names, found nothing`,
+      ],
       [{ [index.slice(3)]: '{"weight_map":{}}' }, `${index}: weight_map: names no tensor`],
       [{}, "in: no model.safetensors and no model.safetensors.index.json in this directory; is it a checkpoint?"],
     ];
