@@ -4,7 +4,7 @@
 import { assert, assertEquals, assertMatch, assertNotEquals } from "@std/assert";
 import { join } from "@std/path/join";
 import { json, TINY } from "./models.ts";
-import { command, inTemporary, PROGRAM, rabbit, type Ran, ROOT } from "./program.ts";
+import { command, inTemporary, onTerminal, rabbit, type Ran, ROOT } from "./program.ts";
 import { needs } from "./support/needs.ts";
 import { tokenizerJson, utf8, write } from "./testing.ts";
 
@@ -116,12 +116,8 @@ const TERMINAL = "rabbit infer shows the text on a terminal as it is decoded, an
 needs(TERMINAL, { programs: ["script"] }, async () => {
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"), TEXTS);
-    const run = [...PROGRAM, "infer", "--model", directory, ...PROMPT, "--steps", "8"];
-    const quoted = run.map((word) => `'${word}'`).join(" ");
-    const options = { stdin: "null", env: { NO_COLOR: "1" } } as const;
-    const ran = await new Deno.Command("script", { args: ["-qec", quoted, "/dev/null"], ...options }).output();
-    const out = new TextDecoder().decode(ran.stdout).replaceAll("\r\n", "\n");
-    assertEquals(ran.code, 0, out);
+    const { code, out } = await onTerminal(temporary, ["infer", "--model", directory, ...PROMPT, "--steps", "8"]);
+    assertEquals(code, 0, out);
     assertEquals(out.slice(0, SAID.length + 1), SAID + "\n");
     const lines = out.slice(SAID.length + 1).trimEnd().split("\n");
     assertEquals(lines.map((line) => line.split(" ")[1]), ["pinned", "mapped", "tokens", "prefill", "decode", "rss"]);

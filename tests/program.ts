@@ -41,6 +41,19 @@ export async function rabbit(cwd: string, args: readonly string[], env: Record<s
   return text(await command(args, { cwd, env }).output());
 }
 
+/**
+ * Runs the program with a terminal of its own, by script(1); `out` is all that it sends there, errors included. From its
+ * sources it runs without Deno's cache of code, since Deno tells a terminal of trouble with that.
+ */
+export async function onTerminal(cwd: string, args: readonly string[], env: Record<string, string> = {}): Promise<Ran> {
+  const [path, ...before] = PROGRAM;
+  const words = [path, ...before.flatMap((word) => word === "run" ? [word, "--no-code-cache"] : [word]), ...args];
+  const line = words.map((word) => `'${word}'`).join(" ");
+  const options = { cwd, stdin: "null", env: { NO_COLOR: "1", RABBIT_DEBUG: "", TERM: "xterm", ...env } } as const;
+  const ran = text(await new Deno.Command("script", { args: ["-qec", line, "/dev/null"], ...options }).output());
+  return { ...ran, out: ran.out.replaceAll("\r\n", "\n") };
+}
+
 /** The output of a finished command as text. */
 export function text({ code, stdout, stderr }: Deno.CommandOutput): Ran {
   const decode = (bytes: Uint8Array) => new TextDecoder().decode(bytes);

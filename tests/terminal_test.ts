@@ -5,7 +5,7 @@
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { json, TINY } from "./models.ts";
-import { inTemporary, PROGRAM, rabbit, type Ran, ROOT, text } from "./program.ts";
+import { inTemporary, onTerminal, rabbit, type Ran, ROOT } from "./program.ts";
 import { needs } from "./support/needs.ts";
 import { container, type Entry, safetensors, tokenizerJson, utf8, write } from "./testing.ts";
 
@@ -53,20 +53,6 @@ function model(directory: string, word: (n: number) => string, files: Record<str
 
 const { prompt_ids, float: { tokens } } = json(`${TINY}/expected.json`);
 const PROMPT = ["--ids", prompt_ids.join(" "), "--steps", String(tokens.length), "--ignore-eos"];
-
-/** Runs the program on a terminal of its own; out is what it sends there, standard error included. */
-async function onTerminal(cwd: string, args: string[], env: Record<string, string> = {}): Promise<Ran> {
-  const line = [...PROGRAM, ...args].map((word) => `'${word}'`).join(" ");
-  const { code, out } = text(
-    await new Deno.Command("script", {
-      args: ["-qec", line, "/dev/null"],
-      cwd,
-      stdin: "null",
-      env: { TERM: "xterm", NO_COLOR: "1", RABBIT_DEBUG: "", ...env },
-    }).output(),
-  );
-  return { code, out: out.replaceAll("\r\n", "\n"), err: "" };
-}
 
 Deno.test("result lines and --json show names of tensors and files without what a terminal acts on", () =>
   inTemporary(async (cwd) => {
