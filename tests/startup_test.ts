@@ -1,11 +1,12 @@
 /**
- * The foreign function interface is closed before the program runs, with all permissions and with those of the executable.
+ * The foreign function interface is closed before the program runs with the permissions of the executable.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import { permissionFlags } from "../lib/cli/permissions.ts";
 import { processStatus, signalIsIgnored } from "../lib/libc.ts";
 import { inTemporary, rabbit, type Ran, ROOT, text } from "./program.ts";
+import { needs } from "./support/needs.ts";
 import { write } from "./testing.ts";
 
 const linux = Deno.build.os === "linux";
@@ -44,32 +45,30 @@ async function run(flags: string[], directory: string, source: string, args: str
   );
 }
 
-const PERMISSIONS: [string, string[]][] = [
-  ["all permissions", ["--allow-all"]],
-  ["those of the executable", permissionFlags(Deno.build.os)],
-];
+const EXECUTABLE = permissionFlags(Deno.build.os);
 
-for (const [name, flags] of PERMISSIONS) {
-  Deno.test(`with ${name} the program closes the foreign function interface, also for workers`, () =>
-    inTemporary(async (directory) => {
-      const probe = `${directory}/probe.ts`;
-      // When it ends, the program itself is asked.
-      const unload = `import process from "node:process";
+Deno.test("with the executable's permissions the program closes the foreign function interface, also for workers", () =>
+  inTemporary(async (directory) => {
+    const flags = EXECUTABLE;
+    const probe = `${directory}/probe.ts`;
+    // When it ends, the program itself is asked.
+    const unload = `import process from "node:process";
         globalThis.addEventListener("unload", () => { ${ATTEMPTS} console.log(found); });`;
-      const program = await run(flags, directory, unload, ["--preload", probe, `${ROOT}main.ts`, "gate"]);
-      assertEquals([program.code, program.err], [0, ""]);
-      assertEquals(program.out.split("\n").slice(-3), ["GATE OK", REFUSED, ""]);
+    const program = await run(flags, directory, unload, ["--preload", probe, `${ROOT}main.ts`, "gate"]);
+    assertEquals([program.code, program.err], [0, ""]);
+    assertEquals(program.out.split("\n").slice(-3), ["GATE OK", REFUSED, ""]);
 
-      const worker = `import process from "node:process"; ${ATTEMPTS} postMessage(found);`;
-      const main = `import "${LIB}/cli/startup.ts"; import process from "node:process"; ${ATTEMPTS} console.log(found);
+    const worker = `import process from "node:process"; ${ATTEMPTS} postMessage(found);`;
+    const main = `import "${LIB}/cli/startup.ts"; import process from "node:process"; ${ATTEMPTS} console.log(found);
         const worker = new Worker(${
-        JSON.stringify(`data:text/javascript,${encodeURIComponent(worker)}`)
-      }, { type: "module" });
+      JSON.stringify(`data:text/javascript,${encodeURIComponent(worker)}`)
+    }, { type: "module" });
         worker.onmessage = ({ data }) => { console.log(data); worker.terminate(); };`;
-      const both = await run(flags, directory, main, [probe]);
-      assertEquals(both, { code: 0, out: `${REFUSED}\n${REFUSED}\n`, err: "" });
-    }));
+    const both = await run(flags, directory, main, [probe]);
+    assertEquals(both, { code: 0, out: `${REFUSED}\n${REFUSED}\n`, err: "" });
+  }));
 
+for (const [name, flags] of [["all permissions", ["--allow-all"]], ["those of the executable", EXECUTABLE]] as const) {
   Deno.test({
     name: `with ${name} the functions that were bound before still work`,
     ignore: !linux,
@@ -133,11 +132,22 @@ Deno.test({
   },
 });
 
-Deno.test("a file that the system lets no program of limited permissions use is an error of one line", () =>
-  inTemporary(async (cwd) => {
+Deno.test("a file that Deno lets no program of limited permissions use is an error of one line", () =>
+  inTemporary(async (directory) => {
     for (const args of [["gen", "--out", "/dev/new"], ["inspect", "/proc/self/mem"]]) {
-      const { code, out, err } = await rabbit(cwd, args);
+      const { code, out, err } = await run(EXECUTABLE, directory, "", [`${ROOT}main.ts`, ...args]);
       assertEquals([code, out], [2, ""]);
       assert(/^rabbit: [^\n]*\n$/.test(err) && !err.includes("--allow"), err);
     }
   }));
+
+needs("with all permissions the files of /dev/shm can be used", { files: ["/dev/shm"] }, async () => {
+  const directory = Deno.makeTempDirSync({ dir: "/dev/shm" });
+  try {
+    const { code, err } = await rabbit(directory, ["gen", "--out", `${directory}/m`]);
+    assertEquals([code, err], [0, ""]);
+    assertEquals((await rabbit(directory, ["verify", `${directory}/m`])).code, 0);
+  } finally {
+    Deno.removeSync(directory, { recursive: true });
+  }
+});

@@ -3,10 +3,13 @@
  * up the permission to bind others, for this thread and for all threads that it starts. No code that runs later, from a
  * package or made to run by a file, can call into a library.
  *
+ * A program that has all permissions, as the tasks run it, keeps them: it can start any other program, so that this one
+ * would protect nothing, and without it Deno refuses files below /dev/shm, which is where models are kept in memory.
+ *
  * @module
  */
 
 import { keepLibc } from "../libc.ts";
 
 keepLibc();
-Deno.permissions.revokeSync({ name: "ffi" });
+if (Deno.permissions.querySync({ name: "run" }).state !== "granted") Deno.permissions.revokeSync({ name: "ffi" });
