@@ -15,7 +15,7 @@ function run(program: string, ...args: string[]): Ran {
 
 needs(
   "rabbit compare without arguments needs its libraries, /proc, and the three files",
-  { programs: ["chroot", "ldd"], variables: EXECUTABLE, mounts: true },
+  { programs: ["ldd"], variables: EXECUTABLE, mounts: true },
   async () => {
     await inTemporary(async (directory) => {
       for (

@@ -11,7 +11,6 @@ const PROGRAMS: Readonly<Record<string, { get?: string; probe?: readonly string[
   // macOS has bash 3.
   bash: { get: "bash 4 or later", probe: ["-c", "((BASH_VERSINFO >= 4))"] },
   busybox: { get: "busybox-static" },
-  chroot: { get: "coreutils" },
   ldd: { get: "libc-bin" },
   node: { get: "Node" },
   "qemu-system-x86_64": { get: "qemu-system-x86" },
@@ -58,7 +57,7 @@ export function needs(name: string, what: Needs, fn: () => void | Promise<void>)
     ...(install.length > 0 ? [`install ${[...new Set(install)].join(", ")}`] : []),
     ...unset.map(([name, value]) => `set ${name}=${value}`),
     ...files.filter((file) => !isThere(file)).map((file) => `needs the ${file} of Linux`),
-    ...(mounts && !mayMount() ? ["run as root of Linux, where a file system can be mounted"] : []),
+    ...(mounts && !mayMount() ? ["run as root on Linux, where a file system can be mounted"] : []),
     ...more,
   ];
   const why = [...missing, ...lacks].join("; ");
