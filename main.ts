@@ -10,7 +10,7 @@ import { adviseCommand } from "./lib/cli/advise.ts";
 import { compareCommand } from "./lib/cli/compare.ts";
 import { completionsCommand } from "./lib/cli/completions.ts";
 import { exportCommand } from "./lib/cli/export.ts";
-import { type Command, commandHelp, parse, programHelp, unknown } from "./lib/cli/flags.ts";
+import { type Command, commandHelp, parse, programHelp, unknown } from "./lib/cli/arguments.ts";
 import { gateCommand } from "./lib/cli/gate.ts";
 import { genCommand } from "./lib/cli/gen.ts";
 import { importCommand } from "./lib/cli/import.ts";

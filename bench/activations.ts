@@ -9,10 +9,10 @@
  * @module
  */
 
-import { trace } from "../lib/compare.ts";
+import { trace } from "../lib/measure/compare.ts";
 import { loadModel, openModel, PUBLISHED_PROMPT } from "../lib/cli/model.ts";
 import { Pool } from "../lib/kernels/pool.ts";
-import { Difference } from "../lib/metrics.ts";
+import { Difference } from "../lib/measure/metrics.ts";
 
 const steps = Number(Deno.args.find((word) => /^\d+$/.test(word)) ?? 200);
 const [float, ...quants] = Deno.args.filter((word) => !/^\d+$/.test(word)).map((path) => openModel(path));

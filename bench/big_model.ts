@@ -9,9 +9,9 @@
 
 import { parseArgs } from "@std/cli/parse-args";
 import { MODEL_FILE, writeAt } from "../lib/format/checkpoint.ts";
-import { NewFiles } from "../lib/format/new_files.ts";
+import { NewFiles } from "../lib/files/new_files.ts";
 import { serializeHeader } from "../lib/format/safetensors.ts";
-import { configOf, randomWeights, tensorShapes } from "../lib/gen.ts";
+import { configOf, randomWeights, tensorShapes } from "../lib/dev/gen.ts";
 
 const { _: [directory], layers } = parseArgs(Deno.args, { string: ["layers", "_"], default: { layers: "22" } });
 const shape = {

@@ -8,7 +8,7 @@
  * @module
  */
 
-import { loadTokenizer } from "../lib/decoder/tokenizer.ts";
+import { loadTokenizer } from "../lib/text/tokenizer.ts";
 
 const [directory, path] = Deno.args;
 const { strings, ids, changed, odd }: {

@@ -26,10 +26,10 @@
  * @module
  */
 
-export { parseConfig } from "./decoder/config.ts";
-export type { Config, Family, Rope } from "./decoder/config.ts";
-export { readVocabulary } from "./decoder/vocabulary.ts";
-export type { Json, Special, Vocabulary } from "./decoder/vocabulary.ts";
+export { parseConfig } from "./model/config.ts";
+export type { Config, Family, Rope } from "./model/config.ts";
+export { readVocabulary } from "./gguf/vocabulary.ts";
+export type { Json, Special, Vocabulary } from "./gguf/vocabulary.ts";
 export { CheckpointError, SystemError, UsageError } from "./errors.ts";
 export type { Place } from "./errors.ts";
 export {
@@ -50,17 +50,17 @@ export {
 export type { BlockFormat, Common, FloatFormat, Format } from "./format/blocks.ts";
 export { openCheckpoint, TensorReader } from "./format/checkpoint.ts";
 export type { Checkpoint, CheckpointFile, Tensor } from "./format/checkpoint.ts";
-export { exportGguf, planExport } from "./export.ts";
-export type { ExportPlan } from "./export.ts";
-export type { Decode, GgmlType } from "./format/ggml.ts";
-export { parseGguf, serializeGguf } from "./format/gguf.ts";
-export type { ByteSource, Gguf, GgufTensor, Metadata, NewTensor, Scalar, Value, ValueType } from "./format/gguf.ts";
-export { DTYPES, importGguf, planImport } from "./import.ts";
-export type { Dtype, ImportPlan } from "./import.ts";
-export type { WriteOptions } from "./pieces.ts";
+export { exportGguf, planExport } from "./gguf/export.ts";
+export type { ExportPlan } from "./gguf/export.ts";
+export type { Decode, GgmlType } from "./gguf/types.ts";
+export { parseGguf, serializeGguf } from "./gguf/container.ts";
+export type { ByteSource, Gguf, GgufTensor, Metadata, NewTensor, Scalar, Value, ValueType } from "./gguf/container.ts";
+export { DTYPES, importGguf, planImport } from "./gguf/import.ts";
+export type { Dtype, ImportPlan } from "./gguf/import.ts";
+export type { WriteOptions } from "./files/pieces.ts";
 export { headerLength, parseHeader, serializeHeader } from "./format/safetensors.ts";
 export type { Header, TensorEntry } from "./format/safetensors.ts";
-export { planQuantize, quantize } from "./quantize.ts";
-export type { Plan, PlannedTensor, Progress, Quantized, QuantizeOptions } from "./quantize.ts";
-export { verify, verifyAgainst } from "./verify.ts";
-export type { Against, TensorReport, Verified, VerifyOptions } from "./verify.ts";
+export { planQuantize, quantize } from "./quantize/quantize.ts";
+export type { Plan, PlannedTensor, Progress, Quantized, QuantizeOptions } from "./quantize/quantize.ts";
+export { verify, verifyAgainst } from "./quantize/verify.ts";
+export type { Against, TensorReport, Verified, VerifyOptions } from "./quantize/verify.ts";

@@ -13,7 +13,7 @@ import { engineFlags, UNCHECKED } from "../lib/kernels/engine_flags.ts";
 import config from "../deno.json" with { type: "json" };
 
 /** Modules that are started by name only, where they exist. */
-const WORKERS = ["lib/chunk_worker.ts", "lib/kernels/worker.ts"];
+const WORKERS = ["lib/quantize/chunk_worker.ts", "lib/kernels/worker.ts"];
 
 /** The module of what is known when the program is compiled: the git revision, and the engine's flags. */
 const REVISION = "rabbit/revision";

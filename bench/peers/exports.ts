@@ -10,7 +10,7 @@
  * @module
  */
 
-import { loadTokenizer } from "../../lib/decoder/tokenizer.ts";
+import { loadTokenizer } from "../../lib/text/tokenizer.ts";
 
 const STEPS = 32;
 const PROMPTS = ["The capital of France is", "def fibonacci(n):", "Water boils at a temperature of"];

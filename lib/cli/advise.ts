@@ -7,20 +7,20 @@ import {
   measureAnswers,
   NEAR_TIE,
   RATIO_ERRORS,
-} from "../advise.ts";
-import { Llama } from "../decoder/llama.ts";
-import { loadTokenizer, type Tokenizer } from "../decoder/tokenizer.ts";
-import { type Config, longestContext } from "../decoder/config.ts";
-import { EncodedReader } from "../encoded.ts";
+} from "../measure/advise.ts";
+import { Llama } from "../model/llama.ts";
+import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
+import { type Config, longestContext } from "../model/config.ts";
+import { EncodedReader } from "../quantize/encoded.ts";
 import { WIDTHS } from "../format/blocks.ts";
 import { readText } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
-import type { Divergence } from "../metrics.ts";
-import { type Plan, planQuantize } from "../quantize.ts";
-import { fedTokens, LOGIT_ROWS, measureText, WINDOW, windowsOf } from "../text.ts";
+import type { Divergence } from "../measure/metrics.ts";
+import { type Plan, planQuantize } from "../quantize/quantize.ts";
+import { fedTokens, LOGIT_ROWS, measureText, WINDOW, windowsOf } from "../measure/perplexity.ts";
 import { PROMPTS, TEXT } from "./advise_text.ts";
 import { divergenceFields, MAX_TEXT_BYTES } from "./compare_text.ts";
-import { type Command, THREADS } from "./flags.ts";
+import { type Command, THREADS } from "./arguments.ts";
 import { loadModel, memory, type Model, openModel, textIds, tokenizerFor } from "./model.ts";
 import { Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
 

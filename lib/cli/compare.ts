@@ -1,12 +1,12 @@
 import { join } from "@std/path/join";
-import { compareWith, trace } from "../compare.ts";
-import type { Config } from "../decoder/config.ts";
+import { compareWith, trace } from "../measure/compare.ts";
+import type { Config } from "../model/config.ts";
 import { CheckpointError, UsageError } from "../errors.ts";
 import { exists, nameOf, openCheckpoint, readJsonObject } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
 import published from "../measure/published.json" with { type: "json" };
 import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts";
-import { type Command, THREADS } from "./flags.ts";
+import { type Command, THREADS } from "./arguments.ts";
 import { loadModel, memory, type Model, openModel, PROMPT_FLAGS, promptOf, readConfig } from "./model.ts";
 import { Fixed } from "./output.ts";
 

@@ -4,13 +4,13 @@
  * @module
  */
 
-import { longestContext } from "../decoder/config.ts";
+import { longestContext } from "../model/config.ts";
 import { UsageError } from "../errors.ts";
 import { readText } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
-import type { Divergence, Estimate } from "../metrics.ts";
-import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../text.ts";
-import type { Arguments, Flag } from "./flags.ts";
+import type { Divergence, Estimate } from "../measure/metrics.ts";
+import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
+import type { Arguments, Flag } from "./arguments.ts";
 import { loadModel, memory, type Model, textIds, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
 

@@ -1,4 +1,4 @@
-import { choicesOf, type Command, COMMON, type Flag, help, pathOf } from "./flags.ts";
+import { choicesOf, type Command, COMMON, type Flag, help, pathOf } from "./arguments.ts";
 
 const SHELLS = ["bash", "zsh", "fish"] as const;
 

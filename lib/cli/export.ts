@@ -1,8 +1,8 @@
 import { join } from "@std/path/join";
-import { readVocabulary } from "../decoder/vocabulary.ts";
-import { exportGguf, planExport } from "../export.ts";
+import { readVocabulary } from "../gguf/vocabulary.ts";
+import { exportGguf, planExport } from "../gguf/export.ts";
 import { readJsonObject } from "../format/checkpoint.ts";
-import { type Command, FORCE } from "./flags.ts";
+import { type Command, FORCE } from "./arguments.ts";
 import { checkModel, MAX_CONFIG_BYTES, openModel } from "./model.ts";
 import { warn, withBar } from "./output.ts";
 

@@ -1,8 +1,8 @@
 import { join } from "@std/path/join";
 import { WIDTHS } from "../format/blocks.ts";
 import { MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
-import { generate } from "../gen.ts";
-import { type Command, FORCE } from "./flags.ts";
+import { generate } from "../dev/gen.ts";
+import { type Command, FORCE } from "./arguments.ts";
 import { interruptible } from "./output.ts";
 import { BITS } from "./quantize.ts";
 

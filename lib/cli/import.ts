@@ -1,7 +1,7 @@
 import { join } from "@std/path/join";
 import { MODEL_FILE } from "../format/checkpoint.ts";
-import { DTYPES, importGguf, planImport } from "../import.ts";
-import { type Command, FORCE } from "./flags.ts";
+import { DTYPES, importGguf, planImport } from "../gguf/import.ts";
+import { type Command, FORCE } from "./arguments.ts";
 import { warn, withBar } from "./output.ts";
 
 /** `rabbit import` */

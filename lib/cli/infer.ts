@@ -1,14 +1,14 @@
-import { greedy } from "../compare.ts";
-import { type ChatTemplate, type Message, readChatTemplate, readStops, renderChat } from "../decoder/chat.ts";
-import type { Llama } from "../decoder/llama.ts";
-import type { TextStream } from "../decoder/detokenizer.ts";
-import { hasTokenizer, loadTokenizer, type Tokenizer } from "../decoder/tokenizer.ts";
+import { greedy } from "../measure/compare.ts";
+import { type ChatTemplate, type Message, readChatTemplate, readStops, renderChat } from "../text/chat.ts";
+import type { Llama } from "../model/llama.ts";
+import type { TextStream } from "../text/detokenizer.ts";
+import { hasTokenizer, loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { CheckpointError, UsageError } from "../errors.ts";
 import type { Checkpoint } from "../format/checkpoint.ts";
 import type { Activations } from "../kernels/operations.ts";
 import { Pool } from "../kernels/pool.ts";
-import { Sampler } from "../sample.ts";
-import { type Arguments, type Command, THREADS } from "./flags.ts";
+import { Sampler } from "../text/sample.ts";
+import { type Arguments, type Command, THREADS } from "./arguments.ts";
 import {
   loadModel,
   memory,

@@ -1,5 +1,5 @@
 import { bytesOf, nameOf, openCheckpoint } from "../format/checkpoint.ts";
-import type { Command } from "./flags.ts";
+import type { Command } from "./arguments.ts";
 
 /** `rabbit inspect` */
 export const inspectCommand: Command = {

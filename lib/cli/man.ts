@@ -1,4 +1,4 @@
-import { type Command, COMMON, type Flag, help, PROGRAM, spell, statusOf, usageOf } from "./flags.ts";
+import { type Command, COMMON, type Flag, help, PROGRAM, spell, statusOf, usageOf } from "./arguments.ts";
 
 /**
  * `rabbit man`

@@ -2,7 +2,7 @@ import { BF16, matrixBytes, WIDTHS } from "../format/blocks.ts";
 import { f32ToBf16, f32ToF16 } from "../format/floats.ts";
 import type { Activations } from "../kernels/operations.ts";
 import { Pool } from "../kernels/pool.ts";
-import { type Command, THREADS } from "./flags.ts";
+import { type Command, THREADS } from "./arguments.ts";
 import { Fixed } from "./output.ts";
 
 /** Passes over the matrix that are timed. */

@@ -5,15 +5,15 @@
  */
 
 import { join } from "@std/path/join";
-import { type Config, parseConfig } from "../decoder/config.ts";
-import { Llama } from "../decoder/llama.ts";
-import { checkTensors } from "../decoder/tensors.ts";
-import { loadTokenizer, type Tokenizer } from "../decoder/tokenizer.ts";
+import { type Config, parseConfig } from "../model/config.ts";
+import { Llama } from "../model/llama.ts";
+import { checkTensors } from "../model/tensors.ts";
+import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { UsageError } from "../errors.ts";
 import { type Checkpoint, openCheckpoint, readText, TensorReader } from "../format/checkpoint.ts";
 import type { Operations } from "../kernels/operations.ts";
 import { processStatus } from "../libc.ts";
-import type { Arguments, Flag } from "./flags.ts";
+import type { Arguments, Flag } from "./arguments.ts";
 import { warn } from "./output.ts";
 
 /** The published prompt, `The capital of France is`. */

@@ -7,7 +7,7 @@
 
 import { systemError, visible } from "../errors.ts";
 import { signalIsIgnored } from "../libc.ts";
-import { figureOf } from "../metrics.ts";
+import { figureOf } from "../measure/metrics.ts";
 
 /** A number with the digits that a line shows; JSON gets the number. One that is not finite is a word in both. */
 export class Fixed {

@@ -1,8 +1,8 @@
 import { MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
 import { WIDTHS } from "../format/blocks.ts";
-import { checkTarget, planQuantize, quantize } from "../quantize.ts";
+import { checkTarget, planQuantize, quantize } from "../quantize/quantize.ts";
 import { join } from "@std/path/join";
-import { type Command, FORCE, THREADS } from "./flags.ts";
+import { type Command, FORCE, THREADS } from "./arguments.ts";
 import { Fixed, warn, withBar } from "./output.ts";
 
 /** The widths that `--bits` takes, smallest first. */

@@ -1,20 +1,20 @@
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
-import type { Decoder, Trace } from "../compare.ts";
-import { loadTokenizer } from "../decoder/tokenizer.ts";
+import type { Decoder, Trace } from "../measure/compare.ts";
+import { loadTokenizer } from "../text/tokenizer.ts";
 import { CheckpointError } from "../errors.ts";
 import { bytesOf, type Checkpoint, nameOf } from "../format/checkpoint.ts";
-import { checkOutputFile, NewFiles, type Seen } from "../format/new_files.ts";
+import { checkOutputFile, NewFiles, type Seen } from "../files/new_files.ts";
 import { Pool } from "../kernels/pool.ts";
-import { nextTurn } from "../node.ts";
-import type { Figure } from "../metrics.ts";
-import { planQuantize } from "../quantize.ts";
+import { nextTurn } from "../files/node.ts";
+import type { Figure } from "../measure/metrics.ts";
+import { planQuantize } from "../quantize/quantize.ts";
 import { decodeFloat, decodeQuantized, figures, type Measured, type Report, type Step } from "../report/figures.ts";
-import { type Against, verifyAgainst } from "../verify.ts";
+import { type Against, verifyAgainst } from "../quantize/verify.ts";
 import config from "../../deno.json" with { type: "json" };
 import { openQuantized } from "./compare.ts";
 import { openText, predictText } from "./compare_text.ts";
-import { type Arguments, type Command, FORCE, THREADS } from "./flags.ts";
+import { type Arguments, type Command, FORCE, THREADS } from "./arguments.ts";
 import { loadModel, type Model, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
 import { Fixed, interruptible, type Output, progressBar, withBar } from "./output.ts";
 

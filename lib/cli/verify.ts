@@ -1,7 +1,7 @@
 import { CheckpointError } from "../errors.ts";
 import { bytesOf, type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
-import { verify, verifyAgainst } from "../verify.ts";
-import { type Command, THREADS } from "./flags.ts";
+import { verify, verifyAgainst } from "../quantize/verify.ts";
+import { type Command, THREADS } from "./arguments.ts";
 import { Fixed, type Output, withBar } from "./output.ts";
 
 /** `rabbit verify` */

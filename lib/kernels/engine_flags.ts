@@ -36,7 +36,7 @@ export function engineFlags(
     // Pool never hands out the last 64 KiB of those 4 GiB, more than any such offset, so that a kernel that runs over the
     // end of the last area ends the process. An address in the memory that belongs to another area is found neither with
     // the checks nor without. That there is none follows from the layout (pool.ts) and from the checks of all sizes and
-    // indexes that go into it (checks.ts); tests/kernels_fuzz_test.ts tries it, with guards around the areas.
+    // indexes that go into it (checks.ts); tests/unit/kernels/fuzz_test.ts tries it, with guards around the areas.
     checked ? "--wasm-bounds-checks" : UNCHECKED,
     // Pairs of 128-bit operations become one of 256 bits where the processor has AVX2. V8 has it for x86-64 only, and not
     // in every build for other systems than Linux.

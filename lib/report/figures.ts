@@ -5,12 +5,12 @@
  * @module
  */
 
-import { compareWith, type Comparison, type Decoder, greedy, type Trace, trace } from "../compare.ts";
-import type { Config } from "../decoder/config.ts";
-import { tensorsOf } from "../decoder/tensors.ts";
+import { compareWith, type Comparison, type Decoder, greedy, type Trace, trace } from "../measure/compare.ts";
+import type { Config } from "../model/config.ts";
+import { tensorsOf } from "../model/tensors.ts";
 import { bytesOf, type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";
-import { type Divergence, type Estimate, type Figure, figureOf, margin } from "../metrics.ts";
-import type { Against } from "../verify.ts";
+import { type Divergence, type Estimate, type Figure, figureOf, margin } from "../measure/metrics.ts";
+import type { Against } from "../quantize/verify.ts";
 
 /** Everything that a page shows. */
 export interface Report {
@@ -74,7 +74,7 @@ export interface TextFigures {
   readonly perplexity_error?: Figure;
 }
 
-/** How well a quantized model predicts the text; lib/metrics.ts defines each figure. */
+/** How well a quantized model predicts the text; lib/measure/metrics.ts defines each figure. */
 interface PredictionFigures {
   readonly perplexity: Figure;
   readonly perplexity_error?: Figure;

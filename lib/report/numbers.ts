@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Figure } from "../metrics.ts";
+import type { Figure } from "../measure/metrics.ts";
 
 /** A whole number with its thousands set apart: 142,985,696. */
 export function grouped(value: number): string {

@@ -5,7 +5,7 @@
  * @module
  */
 
-import type { Figure } from "../metrics.ts";
+import type { Figure } from "../measure/metrics.ts";
 import { commonAxes, commonDecades, differenceHistogram, divergenceCurve, errorMap } from "./charts.ts";
 import type { Answer, QuantFigures, Report, StoredFigures } from "./figures.ts";
 import { type Html, jsonScript, markup, type Part, trusted } from "./html.ts";

@@ -1,5 +1,5 @@
 // AssemblyScript: float weights to blocks and back, over linear memory. Read lib/format/blocks.ts first: it is the
-// definition, and tests/encode_test.ts holds these functions to it bit for bit.
+// definition, and tests/unit/kernels/codec_test.ts holds these functions to it bit for bit.
 //
 // A source kind is a constant of the call, so that each export is compiled for one kind of weight.
 

@@ -1,5 +1,5 @@
 // AssemblyScript: products of a matrix with activations, straight from the blocks. reference.ts defines the result of
-// each, down to the order of the additions; tests/pool_test.ts holds these functions to it bit for bit.
+// each, down to the order of the additions; tests/unit/kernels/pool_test.ts holds these functions to it bit for bit.
 //
 // A lane is a row, so nothing is ever summed across lanes. Matrices are packed when they are loaded (pack_*), in groups
 // of 8 rows; a group is a sequence of blocks of 32 columns. A vector has the first 4 rows of a group, or the other 4, and

@@ -1,0 +1,187 @@
+/**
+ * `rabbit gen`: development models. They are seeded, so that two machines write the same bytes.
+ *
+ * @module
+ */
+
+import { parseConfig } from "../model/config.ts";
+import { tensorsOf } from "../model/tensors.ts";
+import { BLOCK } from "../format/blocks.ts";
+import { MODEL_FILE, writeAt } from "../format/checkpoint.ts";
+import { f32ToBf16 } from "../format/floats.ts";
+import { checkOutput, NewFiles } from "../files/new_files.ts";
+import { serializeHeader } from "../format/safetensors.ts";
+
+/** The shape of the development model. */
+export const SHAPE = {
+  hidden: 256,
+  intermediate: 768,
+  layers: 4,
+  heads: 8,
+  kvHeads: 4,
+  vocabulary: 8192,
+  tied: true,
+};
+
+/** A shape as {@link SHAPE}. */
+export type Shape = typeof SHAPE;
+
+/** Writes 32 BF16 weights of one block. */
+type Fill = (out: Uint16Array, random: Random) => void;
+
+/**
+ * Writes a model with config.json, vocab.json and merges.txt to `directory`.
+ *
+ * @param exact the `levels` of a block format: every block of 32 weights then has a value of +levels or -levels, and
+ * all are integers in its range, so that the scale is one and quantizing changes nothing
+ * @throws {UsageError} the directory holds a checkpoint and `force` is not set
+ * @throws {SystemError} it can't be written
+ */
+export function generate(
+  directory: string,
+  { seed = 0, exact, force = false, shape = SHAPE }: { seed?: number; exact?: number; force?: boolean; shape?: Shape },
+): void {
+  const seen = checkOutput(directory, undefined, [MODEL_FILE, "config.json", "vocab.json", "merges.txt"], force);
+  using files = new NewFiles(directory, seen);
+  writeWeights(files, shape, seed, exact);
+  const json = (value: unknown) => new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n");
+  files.write("config.json", json(configOf(shape)));
+  const { vocabulary, merges } = tokenizer(shape.vocabulary);
+  files.write("vocab.json", json(vocabulary));
+  files.write("merges.txt", new TextEncoder().encode(["#version: 0.2", ...merges, ""].join("\n")));
+  files.commit();
+}
+
+/** The config.json of a Llama of that shape. */
+export function configOf(shape: Shape) {
+  return {
+    architectures: ["LlamaForCausalLM"],
+    model_type: "llama",
+    hidden_act: "silu",
+    hidden_size: shape.hidden,
+    intermediate_size: shape.intermediate,
+    num_hidden_layers: shape.layers,
+    num_attention_heads: shape.heads,
+    num_key_value_heads: shape.kvHeads,
+    max_position_embeddings: 2048,
+    rms_norm_eps: 1e-5,
+    rope_theta: 10000,
+    tie_word_embeddings: shape.tied,
+    attention_bias: false,
+    mlp_bias: false,
+    bos_token_id: 0,
+    eos_token_id: 0,
+    torch_dtype: "bfloat16",
+    vocab_size: shape.vocabulary,
+  };
+}
+
+/** The tensors of a Llama, sorted by name as safetensors writers do. */
+export function tensorShapes(shape: Shape): Map<string, readonly number[]> {
+  const config = parseConfig("config.json", JSON.stringify(configOf(shape)));
+  const tensors = [...tensorsOf(config)].sort((a, b) => a.name < b.name ? -1 : 1);
+  return new Map(tensors.map(({ name, shape }) => [name, shape]));
+}
+
+/** Weights that are written at once. */
+const STEP = 1 << 20;
+
+function writeWeights(files: NewFiles, shape: Shape, seed: number, exact: number | undefined): void {
+  const tensors = tensorShapes(shape);
+  const count = (dimensions: readonly number[]) => dimensions.reduce((a, b) => a * b);
+  const entries = [...tensors].map(([name, shape]) => ({ name, dtype: "BF16", shape, bytes: 2 * count(shape) }));
+  const header = serializeHeader({ format: "pt" }, entries);
+  const total = entries.reduce((sum, { bytes }) => sum + bytes, header.length);
+  const { file, partial } = files.create(MODEL_FILE, total);
+  writeAt(file, partial, 0, header);
+  let offset = header.length;
+  const random = new Random(seed);
+  for (const [, dimensions] of tensors) {
+    const fill = fillOf(dimensions, exact);
+    for (let done = 0, total = count(dimensions); done < total;) {
+      const weights = new Uint16Array(Math.min(STEP, total - done));
+      for (let at = 0; at < weights.length; at += BLOCK) fill(weights.subarray(at, at + BLOCK), random);
+      writeAt(file, partial, offset, new Uint8Array(weights.buffer));
+      offset += weights.byteLength;
+      done += weights.length;
+    }
+  }
+}
+
+function fillOf(dimensions: readonly number[], exact: number | undefined): Fill {
+  if (dimensions.length === 1) {
+    return (out, random) => out.forEach((_, n) => out[n] = f32ToBf16(exact ? 1 : 1 + 0.1 * random.normal()));
+  }
+  if (exact) {
+    return (out, random) => {
+      const bound = (x: number) => Math.min(Math.max(Math.round(x), -exact), exact);
+      out.forEach((_, n) => out[n] = f32ToBf16(bound(exact / 3 * random.normal())));
+      out[random.below(BLOCK)] = f32ToBf16(random.below(2) ? exact : -exact);
+    };
+  }
+  const sigma = 1 / Math.sqrt(dimensions[1]);
+  return (out, random) => out.forEach((_, n) => out[n] = f32ToBf16(sigma * random.normal()));
+}
+
+/** `count` BF16 weights of a normal distribution, as their bits. */
+export function randomWeights(seed: number, deviation: number, count: number): Uint16Array<ArrayBuffer> {
+  const random = new Random(seed);
+  return Uint16Array.from({ length: count }, () => f32ToBf16(deviation * random.normal()));
+}
+
+/** xorshift32 (Marsaglia 2003): integers only, so that the numbers are the same everywhere. */
+class Random {
+  #state: number;
+
+  constructor(seed: number) {
+    // Zero is the one state that the generator never leaves.
+    this.#state = (seed ^ 0x9e3779b9) || 1;
+    for (let n = 0; n < 8; n++) this.#next();
+  }
+
+  #next(): number {
+    let x = this.#state;
+    x ^= x << 13;
+    x ^= x >>> 17;
+    x ^= x << 5;
+    this.#state = x;
+    return x >>> 0;
+  }
+
+  /** A whole number of 0 to n - 1. */
+  below(n: number): number {
+    return Math.floor(this.#next() / 2 ** 32 * n);
+  }
+
+  /** Nearly normal, deviation 1: a sum of twelve uniforms, which are exact in binary64. */
+  normal(): number {
+    let sum = -6;
+    for (let n = 0; n < 12; n++) sum += this.#next() / 2 ** 32;
+    return sum;
+  }
+}
+
+/** The printable stand-ins of the 256 bytes in a byte-level BPE vocabulary (GPT-2's bytes_to_unicode). */
+function byteSymbols(): string[] {
+  let extra = 256;
+  return Array.from({ length: 256 }, (_, byte) => {
+    const printable = byte >= 33 && byte <= 126 || byte >= 161 && byte <= 172 || byte >= 174;
+    return String.fromCharCode(printable ? byte : extra++);
+  });
+}
+
+/** A byte-level BPE of `size` tokens: the end of text, the bytes, and pairs of bytes, the printable ones first. */
+function tokenizer(size: number): { vocabulary: Record<string, number>; merges: string[] } {
+  const symbols = byteSymbols();
+  const tokens = ["<|endoftext|>", ...symbols];
+  const merges: string[] = [];
+  const common = [...symbols.slice(97, 123), symbols[32], ...symbols.filter((_, n) => n !== 32 && (n < 97 || n > 122))];
+  for (let sum = 0; tokens.length < size; sum++) {
+    for (let left = 0; left <= sum && tokens.length < size; left++) {
+      if (left >= 256 || sum - left >= 256) continue;
+      merges.push(`${common[left]} ${common[sum - left]}`);
+      tokens.push(common[left] + common[sum - left]);
+    }
+  }
+  return { vocabulary: Object.fromEntries(tokens.slice(0, size).map((token, id) => [token, id])), merges };
+}

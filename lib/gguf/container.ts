@@ -1,0 +1,504 @@
+/**
+ * The GGUF container, versions 2 and 3, little endian: magic, version, counts, metadata, tensor infos, padding, data.
+ * https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+ *
+ * The rules are those of ggml's reader, and a few that it leaves to chance: strings are UTF-8, booleans are 0 or 1, nothing
+ * follows the data. Not checked here: what the keys and the tensors mean (lib/decoder), and the weights themselves.
+ *
+ * @module
+ */
+
+import { CheckpointError, quote } from "../errors.ts";
+import { GGML_TYPES, type GgmlType } from "./types.ts";
+
+/** The first four bytes. */
+const MAGIC = "GGUF";
+
+/** The version that is written; 2 has the same layout. */
+const VERSION = 3;
+
+/** Where `general.alignment` is absent, and in what is written. */
+const DEFAULT_ALIGNMENT = 32;
+
+/** More than the metadata of any model (a vocabulary of 260,000 tokens with its merges takes 15 MB): all of it is held in memory. */
+const MAX_HEADER_BYTES = 256 * 1024 * 1024;
+
+/** More than any vocabulary or list of merges has. */
+const MAX_ARRAY = 1 << 24;
+
+/** Strings in all arrays of a file: five times those of the largest vocabulary with its merges. Each takes memory of its own. */
+const MAX_STRINGS = 1 << 22;
+
+/** Keys and tensors: a hundred times what files of models have. */
+const MAX_KEYS = 1 << 16;
+const MAX_TENSORS = 1 << 16;
+
+/** More than a page of any system. */
+const MAX_ALIGNMENT = 1 << 16;
+
+/** The limit of the format's description. */
+const MAX_KEY_BYTES = 65535;
+
+/** ggml's limits of a tensor: bytes of a name, and dimensions. */
+const MAX_NAME_BYTES = 64;
+const MAX_DIMENSIONS = 4;
+
+/** Bytes of a tensor info at least: the name's length, the number of dimensions, the type and the offset. */
+const MIN_INFO_BYTES = 8 + 4 + 4 + 8;
+
+/** Bytes of a key and its value at least: the key's length and a byte of it, the type and a byte. */
+const MIN_PAIR_BYTES = 8 + 1 + 4 + 1;
+
+/** Bytes of the file that are read at once. */
+const STEP = 1 << 20;
+
+/** A type of a metadata value. */
+export type ValueType = "u8" | "i8" | "u16" | "i16" | "u32" | "i32" | "f32" | "bool" | "string" | "u64" | "i64" | "f64";
+
+/** One value; numbers of 64 bits that a binary64 can't hold are bigints. */
+export type Scalar = number | bigint | boolean | string;
+
+/**
+ * A value of the metadata with its type, or an array of values of one type. What {@link parseGguf} gives is an array of
+ * strings or a typed array: a Uint8Array of 0 and 1 for booleans, a BigInt64Array or a BigUint64Array for 64 bits.
+ */
+export type Value =
+  | { readonly type: ValueType; readonly value: Scalar }
+  | { readonly type: ValueType; readonly values: ArrayLike<Scalar> };
+
+/** The metadata of a file, in its order. */
+export type Metadata = ReadonlyMap<string, Value>;
+
+/** A value type's number, its bytes (a string: those of its length), and how a number of it is read and written. */
+interface Kind {
+  readonly id: number;
+  readonly type: ValueType;
+  readonly bytes: number;
+  get(view: DataView, at: number): Scalar;
+  set(view: DataView, at: number, value: Scalar): void;
+  /** The values of an array in a buffer of exactly their bytes; this machine is little endian, as files are. */
+  array(buffer: ArrayBuffer): ArrayLike<Scalar>;
+}
+
+/** A 64-bit number as a number where that is exact. */
+function narrow(value: bigint): number | bigint {
+  const number = Number(value);
+  return Number.isSafeInteger(number) ? number : value;
+}
+
+function kind<T extends Scalar>(
+  id: number,
+  type: ValueType,
+  bytes: number,
+  get: (view: DataView, at: number) => T,
+  set: (view: DataView, at: number, value: never) => void,
+  Values: new (buffer: ArrayBuffer) => ArrayLike<Scalar>,
+): Kind {
+  return { id, type, bytes, get, set: set as Kind["set"], array: (buffer) => new Values(buffer) };
+}
+
+const KINDS: readonly Kind[] = [
+  kind(0, "u8", 1, (v, at) => v.getUint8(at), (v, at, x) => v.setUint8(at, x), Uint8Array),
+  kind(1, "i8", 1, (v, at) => v.getInt8(at), (v, at, x) => v.setInt8(at, x), Int8Array),
+  kind(2, "u16", 2, (v, at) => v.getUint16(at, true), (v, at, x) => v.setUint16(at, x, true), Uint16Array),
+  kind(3, "i16", 2, (v, at) => v.getInt16(at, true), (v, at, x) => v.setInt16(at, x, true), Int16Array),
+  kind(4, "u32", 4, (v, at) => v.getUint32(at, true), (v, at, x) => v.setUint32(at, x, true), Uint32Array),
+  kind(5, "i32", 4, (v, at) => v.getInt32(at, true), (v, at, x) => v.setInt32(at, x, true), Int32Array),
+  kind(6, "f32", 4, (v, at) => v.getFloat32(at, true), (v, at, x) => v.setFloat32(at, x, true), Float32Array),
+  kind(7, "bool", 1, (v, at) => v.getUint8(at) !== 0, (v, at, x) => v.setUint8(at, Number(x)), Uint8Array),
+  kind(8, "string", 8, () => "", (v, at, x) => v.setBigUint64(at, BigInt(x), true), Uint8Array),
+  kind(
+    10,
+    "u64",
+    8,
+    (v, at) => narrow(v.getBigUint64(at, true)),
+    (v, at, x) => v.setBigUint64(at, BigInt(x), true),
+    BigUint64Array,
+  ),
+  kind(
+    11,
+    "i64",
+    8,
+    (v, at) => narrow(v.getBigInt64(at, true)),
+    (v, at, x) => v.setBigInt64(at, BigInt(x), true),
+    BigInt64Array,
+  ),
+  kind(12, "f64", 8, (v, at) => v.getFloat64(at, true), (v, at, x) => v.setFloat64(at, x, true), Float64Array),
+];
+
+const BY_TYPE: ReadonlyMap<ValueType, Kind> = new Map(KINDS.map((kind) => [kind.type, kind]));
+
+/** The number that says array. */
+const ARRAY_ID = 9;
+
+/** One tensor of a file. */
+export interface GgufTensor {
+  readonly name: string;
+  readonly type: GgmlType;
+  /** Slowest dimension first, as in safetensors; a file has them the other way round. */
+  readonly shape: readonly number[];
+  /** Where its bytes are in the file, and how many they are. */
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** What stands before the data, checked. */
+export interface Gguf {
+  readonly version: number;
+  readonly metadata: Metadata;
+  /** In the order of their data. */
+  readonly tensors: readonly GgufTensor[];
+}
+
+/** A file to read from. */
+export interface ByteSource {
+  readonly path: string;
+  readonly bytes: number;
+  /** Fills `into` with the bytes from `offset` on, all of which the file has. */
+  read(offset: number, into: Uint8Array): void;
+}
+
+/** Reads numbers and strings one after the other; every read is checked against the file's end and the header's limit. */
+class Cursor {
+  at = 0;
+  readonly #source: ByteSource;
+  #window = new Uint8Array(0);
+  #view = new DataView(new ArrayBuffer(0));
+  #start = 0;
+  #strings = 0;
+
+  constructor(source: ByteSource) {
+    this.#source = source;
+  }
+
+  /** Bytes that are left. */
+  get left(): number {
+    return Math.min(this.#source.bytes, MAX_HEADER_BYTES) - this.at;
+  }
+
+  fail(field: string, problem: string, tensor?: string): never {
+    throw new CheckpointError({ path: this.#source.path, tensor, field }, problem);
+  }
+
+  /** Checks that `count` things of at least `least` bytes each can follow, and that they are at most `limit`. */
+  room(field: string, count: bigint | number, least: number, what: string, limit = Infinity): number {
+    if (BigInt(count) * BigInt(least) > BigInt(this.left)) {
+      const limit = this.#source.bytes > MAX_HEADER_BYTES
+        ? `the metadata and the tensor infos may have ${MAX_HEADER_BYTES} bytes`
+        : "the file is truncated";
+      this.fail(field, `${count} ${what} do not fit into the ${this.left} bytes that follow; ${limit}`);
+    }
+    if (count > limit) this.fail(field, `${count} ${what}; the limit is ${limit}`);
+    return Number(count);
+  }
+
+  /** The offset in the window of the next `bytes` bytes, which are then read. */
+  #take(field: string, bytes: number): number {
+    this.room(field, bytes, 1, "bytes");
+    const end = this.#start + this.#window.length;
+    if (this.at + bytes > end) {
+      this.#window = new Uint8Array(Math.max(bytes, Math.min(STEP, this.left)));
+      this.#view = new DataView(this.#window.buffer);
+      this.#start = this.at;
+      this.#source.read(this.at, this.#window);
+    }
+    const place = this.at - this.#start;
+    this.at += bytes;
+    return place;
+  }
+
+  // What is taken may be in a new window: the view is looked at afterwards.
+  u32(field: string): number {
+    const place = this.#take(field, 4);
+    return this.#view.getUint32(place, true);
+  }
+
+  u64(field: string): bigint {
+    const place = this.#take(field, 8);
+    return this.#view.getBigUint64(place, true);
+  }
+
+  string(field: string, limit = Infinity): string {
+    const length = this.u64(field);
+    if (length > limit) this.fail(field, `a string of ${length} bytes; the limit is ${limit}`);
+    const bytes = this.room(field, length, 1, "bytes of a string");
+    const place = this.#take(field, bytes);
+    try {
+      return UTF8.decode(this.#window.subarray(place, place + bytes));
+    } catch {
+      this.fail(field, "a string that is not valid UTF-8");
+    }
+  }
+
+  scalar(field: string, { type, bytes, get }: Kind): Scalar {
+    if (type === "string") return this.string(field);
+    const place = this.#take(field, bytes);
+    if (type === "bool") this.#checkTruth(field, this.#window[place]);
+    return get(this.#view, place);
+  }
+
+  strings(field: string, count: number): string[] {
+    this.#strings += count;
+    if (this.#strings > MAX_STRINGS) {
+      this.fail(field, `with it the arrays have ${this.#strings} strings; the limit is ${MAX_STRINGS}`);
+    }
+    return Array.from({ length: count }, () => this.string(field));
+  }
+
+  numbers(field: string, { type, bytes, array }: Kind, count: number): ArrayLike<Scalar> {
+    const values = new Uint8Array(this.room(field, count * bytes, 1, "bytes"));
+    this.#source.read(this.at, values);
+    this.at += values.length;
+    if (type === "bool") values.forEach((truth) => this.#checkTruth(field, truth));
+    return array(values.buffer);
+  }
+
+  #checkTruth(field: string, value: number): void {
+    if (value > 1) this.fail(field, `a boolean of ${value}`);
+  }
+}
+
+const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/**
+ * Reads and checks all that stands before the data of a file.
+ *
+ * @throws {CheckpointError} naming the key, or the tensor and the field
+ */
+export function parseGguf(source: ByteSource): Gguf {
+  const cursor = new Cursor(source);
+  const version = readVersion(source, cursor);
+  const tensorCount = cursor.u64("tensor count");
+  const pairCount = cursor.u64("metadata count");
+  const pairs = cursor.room("metadata count", pairCount, MIN_PAIR_BYTES, "keys", MAX_KEYS);
+  const metadata = new Map<string, Value>();
+  for (let n = 0; n < pairs; n++) {
+    const key = cursor.string(`key ${n}`, MAX_KEY_BYTES);
+    if (key === "") cursor.fail(`key ${n}`, "is empty");
+    if (metadata.has(key)) cursor.fail(`key ${quote(key)}`, "stands twice");
+    metadata.set(key, readValue(cursor, `key ${quote(key)}`));
+  }
+  const alignment = alignmentOf(cursor, metadata.get("general.alignment"));
+  const infos = readInfos(cursor, cursor.room("tensor count", tensorCount, MIN_INFO_BYTES, "tensors", MAX_TENSORS));
+  return { version, metadata, tensors: layOut(source, infos, padded(cursor.at, alignment), alignment) };
+}
+
+function readVersion({ path, bytes, read }: ByteSource, cursor: Cursor): number {
+  const start = new Uint8Array(Math.min(bytes, 4));
+  read(0, start);
+  const magic = new TextDecoder("latin1").decode(start);
+  if (magic !== MAGIC) throw new CheckpointError({ path }, `not a GGUF file: it begins with ${quote(magic)}`);
+  cursor.u32("magic");
+  const version = cursor.u32("version");
+  if (version === 2 || version === VERSION) return version;
+  if ((version & 0xffff) === 0) {
+    cursor.fail("version", "the file is big endian; convert it with gguf's gguf_convert_endian");
+  }
+  return cursor.fail("version", `${version} is not supported (2 and 3 are); convert the model again with a newer tool`);
+}
+
+function readValue(cursor: Cursor, field: string): Value {
+  const id = cursor.u32(field);
+  if (id !== ARRAY_ID) {
+    const kind = kindOf(cursor, field, id);
+    return { type: kind.type, value: cursor.scalar(field, kind) };
+  }
+  const element = cursor.u32(field);
+  if (element === ARRAY_ID) cursor.fail(field, "an array of arrays, which no reader of models takes");
+  const kind = kindOf(cursor, field, element);
+  const declared = cursor.u64(field);
+  if (declared > MAX_ARRAY) cursor.fail(field, `an array of ${declared}; the limit is ${MAX_ARRAY}`);
+  const count = cursor.room(field, declared, kind.bytes, "elements");
+  const values = kind.type === "string" ? cursor.strings(field, count) : cursor.numbers(field, kind, count);
+  return { type: kind.type, values };
+}
+
+function kindOf(cursor: Cursor, field: string, id: number): Kind {
+  return KINDS.find((kind) => kind.id === id) ?? cursor.fail(field, `unknown value type ${id}`);
+}
+
+function alignmentOf(cursor: Cursor, value: Value | undefined): number {
+  if (value === undefined) return DEFAULT_ALIGNMENT;
+  const field = `key "general.alignment"`;
+  if (value.type !== "u32" || !("value" in value)) {
+    return cursor.fail(field, `expected a u32, found ${describe(value)}`);
+  }
+  const alignment = Number(value.value);
+  if (alignment === 0 || 2 ** Math.floor(Math.log2(alignment)) !== alignment) {
+    cursor.fail(field, `${alignment} is not a power of two`);
+  }
+  if (alignment > MAX_ALIGNMENT) cursor.fail(field, `${alignment}; the limit is ${MAX_ALIGNMENT}`);
+  return alignment;
+}
+
+/** A value's type, for messages. */
+export function describe(value: Value): string {
+  if ("values" in value) return `an array of ${value.type}`;
+  return `${value.type} ${typeof value.value === "string" ? quote(value.value) : value.value}`;
+}
+
+/** A tensor as its info declares it; the offset is from the start of the data. */
+interface Info {
+  readonly name: string;
+  readonly type: GgmlType;
+  readonly shape: readonly number[];
+  readonly bytes: number;
+  readonly offset: bigint;
+}
+
+function readInfos(cursor: Cursor, count: number): Info[] {
+  const names = new Set<string>();
+  const infos: Info[] = [];
+  for (let n = 0; n < count; n++) {
+    const name = cursor.string(`tensor ${n}`, MAX_NAME_BYTES);
+    if (names.has(name)) cursor.fail("name", "stands twice", name);
+    names.add(name);
+    infos.push(readInfo(cursor, name));
+  }
+  return infos;
+}
+
+function readInfo(cursor: Cursor, name: string): Info {
+  const dimensions = cursor.u32("dimensions");
+  if (dimensions > MAX_DIMENSIONS) cursor.fail("dimensions", `${dimensions}; the limit is ${MAX_DIMENSIONS}`, name);
+  const sizes = Array.from({ length: dimensions }, () => cursor.u64("dimensions"));
+  const id = cursor.u32("type");
+  const type = GGML_TYPES.get(id) ?? cursor.fail("type", `unknown type ${id}`, name);
+  const { blockWeights, blockBytes } = type;
+  const text = `[${sizes.toReversed()}]`;
+  const row = sizes[0] ?? 1n;
+  if (row % BigInt(blockWeights) !== 0n) {
+    cursor.fail("shape", `${text}: ${row} columns of ${type.name} are not a multiple of ${blockWeights}`, name);
+  }
+  const bytes = sizes.reduce((product, size) => product * size, 1n) / BigInt(blockWeights) * BigInt(blockBytes);
+  const most = sizes.reduce((most, size) => size > most ? size : most, bytes);
+  if (most > Number.MAX_SAFE_INTEGER) cursor.fail("shape", `${text} of ${type.name} has more than 2^53 bytes`, name);
+  const offset = cursor.u64("offset");
+  return { name, type, shape: sizes.map(Number).reverse(), bytes: Number(bytes), offset };
+}
+
+/** Checks that the data follow one another as infos say, each at the next multiple of the alignment, and fill the file. */
+function layOut({ path, bytes: fileBytes }: ByteSource, infos: Info[], start: number, alignment: number): GgufTensor[] {
+  let end = start;
+  const tensors = infos.map(({ offset, ...info }): GgufTensor => {
+    const place = { path, tensor: info.name, field: "offset" };
+    const at = padded(end, alignment);
+    if (offset !== BigInt(at - start)) {
+      throw new CheckpointError(place, `${offset}, but the tensor before it ends so that ${at - start} comes next`);
+    }
+    end = at + info.bytes;
+    if (end > fileBytes) {
+      throw new CheckpointError(
+        place,
+        `its data end at byte ${end}, but the file has ${fileBytes} bytes; the file is truncated`,
+      );
+    }
+    return { ...info, offset: at };
+  });
+  if (fileBytes > padded(end, alignment)) {
+    throw new CheckpointError({ path }, `${fileBytes - end} bytes follow the last tensor, which ends at ${end}`);
+  }
+  return tensors;
+}
+
+/** The next multiple of the alignment. */
+function padded(offset: number, alignment: number): number {
+  return Math.ceil(offset / alignment) * alignment;
+}
+
+/** What is to be written of a tensor. */
+export interface NewTensor {
+  readonly name: string;
+  readonly type: GgmlType;
+  readonly shape: readonly number[];
+  readonly bytes: number;
+}
+
+/** The offsets of tensors one after the other, from `start`, each at a multiple of 32; the last is where the file ends. */
+export function offsetsOf(start: number, tensors: readonly { readonly bytes: number }[]): number[] {
+  const offsets = [start];
+  for (const { bytes } of tensors) offsets.push(padded(offsets.at(-1)! + bytes, DEFAULT_ALIGNMENT));
+  return offsets;
+}
+
+/**
+ * Writes all that stands before the data, padded; the tensors follow at {@link offsetsOf} its length.
+ *
+ * @param metadata without `general.alignment`
+ */
+export function serializeGguf(metadata: Metadata, tensors: readonly NewTensor[]): Uint8Array<ArrayBuffer> {
+  const out = new Writer();
+  out.bytes(new TextEncoder().encode(MAGIC));
+  out.number("u32", VERSION);
+  out.number("u64", tensors.length);
+  out.number("u64", metadata.size);
+  for (const [key, value] of metadata) {
+    out.string(key);
+    if ("values" in value) {
+      out.number("u32", ARRAY_ID);
+      out.number("u32", BY_TYPE.get(value.type)!.id);
+      out.number("u64", value.values.length);
+      for (let n = 0; n < value.values.length; n++) out.scalar(value.type, value.values[n]);
+    } else {
+      out.number("u32", BY_TYPE.get(value.type)!.id);
+      out.scalar(value.type, value.value);
+    }
+  }
+  const offsets = offsetsOf(0, tensors);
+  for (const [n, { name, type, shape }] of tensors.entries()) {
+    out.string(name);
+    out.number("u32", shape.length);
+    for (const size of shape.toReversed()) out.number("u64", size);
+    out.number("u32", type.id);
+    out.number("u64", offsets[n]);
+  }
+  return out.finish(DEFAULT_ALIGNMENT);
+}
+
+/** A growing buffer. */
+class Writer {
+  #buffer = new Uint8Array(1 << 16);
+  #view = new DataView(this.#buffer.buffer);
+  #length = 0;
+
+  bytes(bytes: Uint8Array): void {
+    // The buffer may be a new one afterwards.
+    const at = this.#room(bytes.length);
+    this.#buffer.set(bytes, at);
+  }
+
+  number(type: ValueType, value: Scalar): void {
+    const { bytes, set } = BY_TYPE.get(type)!;
+    const at = this.#room(bytes);
+    set(this.#view, at, value);
+  }
+
+  string(text: string): void {
+    const bytes = new TextEncoder().encode(text);
+    this.number("string", bytes.length);
+    this.bytes(bytes);
+  }
+
+  scalar(type: ValueType, value: Scalar): void {
+    if (type === "string") this.string(String(value));
+    else this.number(type, value);
+  }
+
+  finish(alignment: number): Uint8Array<ArrayBuffer> {
+    this.#room(padded(this.#length, alignment) - this.#length);
+    return this.#buffer.slice(0, this.#length);
+  }
+
+  /** Where `bytes` more bytes go. */
+  #room(bytes: number): number {
+    const at = this.#length;
+    this.#length += bytes;
+    if (this.#length > this.#buffer.length) {
+      const grown = new Uint8Array(2 ** Math.ceil(Math.log2(this.#length)));
+      grown.set(this.#buffer);
+      this.#buffer = grown;
+      this.#view = new DataView(grown.buffer);
+    }
+    return at;
+  }
+}

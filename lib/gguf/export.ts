@@ -1,0 +1,226 @@
+/**
+ * `rabbit export`: a checkpoint as one GGUF file for llama.cpp, streamed. No weight changes: blocks keep their scales and
+ * integers, floats their bits, and vectors become the binary32 that ggml computes with.
+ *
+ * @module
+ */
+
+import { basename } from "@std/path/basename";
+import { dirname } from "@std/path/dirname";
+import type { Config } from "../model/config.ts";
+import {
+  architectureOf,
+  interleaveRows,
+  metadataOf,
+  type NamedTensor,
+  namedTensors,
+  ROPE_FACTORS,
+  ropeFactorsOf,
+  SOURCE_TENSORS,
+  value,
+} from "./names.ts";
+import { checkTensors } from "../model/tensors.ts";
+import { type Vocabulary, vocabularyMetadata } from "./vocabulary.ts";
+import { CheckpointError } from "../errors.ts";
+import {
+  type BlockFormat,
+  F32,
+  firstNotFinite,
+  type FloatFormat,
+  type Format,
+  FORMATS,
+  matrixBytes,
+  Q4B32,
+} from "../format/blocks.ts";
+import { type Checkpoint, TensorReader } from "../format/checkpoint.ts";
+import { fromQ4B32, type GgmlType, typeOf } from "./types.ts";
+import { type NewTensor, offsetsOf, serializeGguf } from "./container.ts";
+import { checkOutputFile, NewFiles } from "../files/new_files.ts";
+import { scalarKernels } from "../kernels/codec.ts";
+import { type WriteOptions, writePieces } from "../files/pieces.ts";
+
+/** Bytes of a tensor that are held at once, where its heads are not larger. */
+const CHUNK_BYTES = 4 << 20;
+
+/** A tensor of the new file. */
+interface Planned extends NewTensor {
+  /** Where it comes from; undefined for the factors of the frequencies, which are in `values`. */
+  readonly source?: NamedTensor;
+  readonly from: Format;
+  readonly values?: Float32Array<ArrayBuffer>;
+}
+
+/** What an export will write; made from headers and the tokenizer. */
+export interface ExportPlan {
+  readonly source: Checkpoint;
+  readonly headDim: number;
+  readonly architecture: string;
+  readonly tensors: readonly Planned[];
+  /** The type of the matrices. */
+  readonly type: GgmlType;
+  /** All that stands before the data. */
+  readonly header: Uint8Array<ArrayBuffer>;
+  /** Bytes of the new file. */
+  readonly bytes: number;
+}
+
+/** llama.cpp's numbers (llama_ftype) for what most weights are; it is only shown. */
+const FILE_TYPES: ReadonlyMap<string, number> = new Map([["F32", 0], ["F16", 1], ["Q4_0", 2], ["Q8_0", 7], [
+  "BF16",
+  32,
+]]);
+
+/**
+ * Decides what becomes of every tensor.
+ *
+ * @param configPath for the messages
+ * @throws {CheckpointError} llama.cpp can't run the model, or a tensor is missing, not used, or of another shape or dtype
+ * @throws {SystemError} the source can't be read
+ */
+export function planExport(
+  source: Checkpoint,
+  config: Config,
+  configPath: string,
+  vocabulary: Vocabulary | undefined,
+): ExportPlan {
+  const architecture = architectureOf(configPath, config);
+  using reader = new TensorReader(source);
+  const found = checkTensors(config, reader);
+  const tensors = Array.from(namedTensors(architecture, config), (named) => {
+    const { path, dtype } = found.get(named.huggingFace)!;
+    return plan({ path, tensor: named.huggingFace }, named, dtype);
+  });
+  if (config.rope.scaling === "llama3") {
+    const values = ropeFactorsOf(config);
+    tensors.push({
+      name: ROPE_FACTORS,
+      type: typeOf(F32),
+      shape: [values.length],
+      bytes: values.byteLength,
+      from: F32,
+      values,
+    });
+  }
+  const { type } = tensors[0];
+  const taken = new Set(tensors.map(({ source }) => source?.huggingFace));
+  const order = source.tensors.filter(({ name }) => taken.has(name)).map(({ name, dtype }) => `${name} ${dtype}`);
+  const metadata = metadataOf(architecture, config);
+  metadata.set(SOURCE_TENSORS, { type: "string", values: order });
+  metadata.set("general.file_type", value("u32", FILE_TYPES.get(type.name)!));
+  metadata.set("general.quantization_version", value("u32", 2));
+  for (const [key, value] of vocabularyMetadata(vocabulary)) metadata.set(key, value);
+  const header = serializeGguf(metadata, tensors);
+  const bytes = offsetsOf(header.length, tensors).at(-1)!;
+  return { source, headDim: config.headDim, architecture, tensors, type, header, bytes };
+}
+
+function plan(place: { path: string; tensor: string }, source: NamedTensor, dtype: string): Planned {
+  const { gguf: name, shape } = source;
+  const from = FORMATS.get(dtype);
+  const refuse = (problem: string) => new CheckpointError({ ...place, field: "dtype" }, problem);
+  if (from === undefined) throw refuse(`${dtype} can't be exported`);
+  if (shape.length === 1) {
+    if (from.kind !== "float") throw refuse(`the decoder does not know a vector of ${dtype}`);
+    return { name, source, shape, from, type: typeOf(F32), bytes: 4 * shape[0] };
+  }
+  if (from.name === "F64") {
+    throw refuse("llama.cpp has no F64 matrices; convert the checkpoint to BF16, or quantize it");
+  }
+  return { name, source, shape, from, type: typeOf(from), bytes: matrixBytes(from, shape[0], shape[1]) };
+}
+
+/**
+ * Writes the planned file. It appears when all is written and synced; until then, and after an error, what was there is
+ * untouched.
+ *
+ * @returns the file's SHA-256 in hexadecimal
+ * @throws {CheckpointError} a weight or the scale of a block is not finite
+ * @throws {UsageError} the file is there and `force` is not set, or it is one of the source's
+ * @throws {SystemError} such as a full disk, or a source that was changed meanwhile
+ */
+export async function exportGguf(plan: ExportPlan, path: string, options: WriteOptions): Promise<string> {
+  const seen = checkOutputFile("gguf", path, [plan.source], options.force);
+  using reader = new TensorReader(plan.source);
+  using files = new NewFiles(dirname(path), seen);
+  const digest = await writePieces(files.create(basename(path), plan.bytes), piecesOf(plan, reader), options);
+  reader.checkUnchanged();
+  files.commit();
+  return digest;
+}
+
+/** The bytes of the new file, piece by piece: the header, and each tensor up to where the next one begins. */
+function* piecesOf(plan: ExportPlan, reader: TensorReader): Generator<Uint8Array> {
+  const offsets = offsetsOf(plan.header.length, plan.tensors);
+  yield plan.header;
+  for (const [n, tensor] of plan.tensors.entries()) {
+    let offset = offsets[n];
+    for (const bytes of chunksOf(tensor, plan.headDim, reader)) {
+      yield bytes;
+      offset += bytes.length;
+    }
+    yield new Uint8Array(offsets[n + 1] - offset);
+  }
+}
+
+/** The bytes of a tensor in the new file, piece by piece. */
+function* chunksOf(tensor: Planned, headDim: number, reader: TensorReader): Generator<Uint8Array> {
+  const { source, from, shape, type } = tensor;
+  if (source === undefined) return yield new Uint8Array(tensor.values!.buffer);
+  const [rows, columns = 1] = shape;
+  const rowBytes = matrixBytes(from, rows, columns) / rows;
+  const most = source.interleaved ? headDim : Math.max(1, Math.floor(CHUNK_BYTES / rowBytes));
+  for (let row = 0; row < rows; row += most) {
+    const count = Math.min(most, rows - row);
+    const bytes = new Uint8Array(count * rowBytes);
+    reader.read(source.huggingFace, row * rowBytes, bytes);
+    if (from.kind === "block") checkScales(reader, source.huggingFace, from, row, rowBytes, bytes);
+    else checkFinite(reader, source.huggingFace, from, row, columns, bytes);
+    const out = from === Q4B32 || shape.length === 1 ? converted(from, bytes) : bytes;
+    yield source.interleaved ? interleaveRows(out, type.blockBytes * columns / type.blockWeights) : out;
+  }
+}
+
+function converted(from: Format, bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  if (from === Q4B32) {
+    fromQ4B32(bytes);
+    return bytes;
+  }
+  const values = new Float32Array(bytes.length / from.blockBytes);
+  from.decode(new DataView(bytes.buffer), 0, values.length, values);
+  return new Uint8Array(values.buffer);
+}
+
+function checkFinite(
+  reader: TensorReader,
+  tensor: string,
+  format: FloatFormat,
+  row: number,
+  columns: number,
+  bytes: Uint8Array<ArrayBuffer>,
+): void {
+  const bad = firstNotFinite(format, bytes);
+  if (bad < 0) return;
+  throw new CheckpointError(
+    { path: reader.find(tensor)!.path, tensor },
+    `row ${row + Math.floor(bad / columns)} column ${bad % columns}: the weight is not finite; the file is damaged`,
+  );
+}
+
+function checkScales(
+  reader: TensorReader,
+  tensor: string,
+  format: BlockFormat,
+  row: number,
+  rowBytes: number,
+  bytes: Uint8Array<ArrayBuffer>,
+): void {
+  const bad = scalarKernels(bytes.buffer).checkScales(format, 0, bytes.length / format.blockBytes);
+  if (bad < 0) return;
+  const perRow = rowBytes / format.blockBytes;
+  throw new CheckpointError(
+    { path: reader.find(tensor)!.path, tensor, field: "scale" },
+    `row ${row + Math.floor(bad / perRow)} block ${
+      bad % perRow
+    }: not a finite binary16; the file is damaged, quantize again`,
+  );
+}

@@ -1,0 +1,337 @@
+/**
+ * `rabbit import`: a GGUF file of a model as a Hugging Face directory, streamed.
+ *
+ * @module
+ */
+
+import { join } from "@std/path/join";
+import {
+  configOf,
+  type NamedTensor,
+  namedTensors,
+  ROPE_FACTORS,
+  separateRows,
+  sourceTensors,
+  type Weights,
+} from "./names.ts";
+import { matchTensors } from "../model/tensors.ts";
+import { specialIds, vocabularyFiles, vocabularyOf } from "./vocabulary.ts";
+import { CheckpointError, UsageError } from "../errors.ts";
+import {
+  BF16,
+  type BlockFormat,
+  declarationOf,
+  F16,
+  F32,
+  firstNotFinite,
+  type FloatFormat,
+  matrixBytes,
+  Q4B32,
+} from "../format/blocks.ts";
+import { checkUnchanged, MODEL_FILE, openRegular, readAt, reopen, sameFile, stat } from "../format/checkpoint.ts";
+import { bf16ToF32, f16ToF32, f32ToBf16, f32ToF16 } from "../format/floats.ts";
+import { READABLE, toQ4B32 } from "./types.ts";
+import { type Gguf, type GgufTensor, type Metadata, parseGguf } from "./container.ts";
+import { checkOutput, NewFiles, type Seen } from "../files/new_files.ts";
+import { serializeHeader } from "../format/safetensors.ts";
+import { scalarKernels } from "../kernels/codec.ts";
+import { type WriteOptions, writePieces } from "../files/pieces.ts";
+
+/** What the weights of an import become: `--dtype`. */
+export const DTYPES = ["bf16", "f16", "f32", "same"] as const;
+
+/** A value of {@link DTYPES}. */
+export type Dtype = typeof DTYPES[number];
+
+/** Bytes of a tensor that are held at once, where its heads are not larger. */
+const CHUNK_BYTES = 1 << 20;
+
+/** The float formats that weights can become, and `torch_dtype` of each. */
+const TARGETS = { bf16: BF16, f16: F16, f32: F32 };
+const TORCH: ReadonlyMap<string, string> = new Map([["BF16", "bfloat16"], ["F16", "float16"], ["F32", "float32"]]);
+
+/** The same by dtype. */
+const FLOATS: ReadonlyMap<string, FloatFormat> = new Map(Object.values(TARGETS).map((format) => [format.name, format]));
+
+/** A tensor of the new file. */
+interface Planned {
+  readonly names: NamedTensor;
+  readonly source: GgufTensor;
+  readonly to: FloatFormat | BlockFormat;
+  readonly bytes: number;
+}
+
+/** What an import will write; made from all that stands before the data, and the vectors. */
+export interface ImportPlan {
+  readonly path: string;
+  /** What the file was when it was planned; see `reopen`. */
+  readonly version: string;
+  readonly headDim: number;
+  readonly architecture: string;
+  /** In the order of the checkpoint that was exported, or by name. */
+  readonly tensors: readonly Planned[];
+  /** The format of the matrices. */
+  readonly format: FloatFormat | BlockFormat;
+  /** The length field and header of the new file. */
+  readonly header: Uint8Array<ArrayBuffer>;
+  /** Bytes of the new file. */
+  readonly bytes: number;
+  /** The other files, by name. */
+  readonly files: ReadonlyMap<string, string>;
+  /** Why there is no tokenizer among them. */
+  readonly missing?: string;
+}
+
+/**
+ * Decides what becomes of a file.
+ *
+ * @param dtype undefined: the float format that all matrices have, BF16 where they are quantized or mixed
+ * @throws {CheckpointError} the file is bad, or of a model that the decoder does not know, naming key or tensor
+ */
+export function planImport(path: string, dtype?: Dtype): ImportPlan {
+  if (stat(path).isDirectory) throw new CheckpointError({ path }, "a directory; give the GGUF file");
+  const { file, bytes, version } = openRegular(path);
+  using source = file;
+  const read = (offset: number, into: Uint8Array) => readAt(source, path, offset, into);
+  return { ...plan(path, parseGguf({ path, bytes, read }), read, dtype), version };
+}
+
+/** Fills `into` from byte `offset` of the file on. */
+type Read = (offset: number, into: Uint8Array) => void;
+
+/** The file names of a split GGUF's parts. */
+const PART = /-(\d+)-of-(\d+)\.gguf$/;
+
+/** Refuses one part of several: the others' tensors would be missing. */
+function refusePart(path: string, metadata: Metadata): void {
+  const count = metadata.get("split.count");
+  const parts = Number((count && "value" in count ? count.value : undefined) ?? PART.exec(path)?.[2] ?? 1);
+  if (parts === 1) return;
+  throw new CheckpointError(
+    { path },
+    `one of the ${parts} parts of a split GGUF file; ` +
+      "merge them with `llama-gguf-split --merge FIRST-PART NEW.gguf` of llama.cpp and import that",
+  );
+}
+
+function plan(
+  path: string,
+  { metadata, tensors }: Gguf,
+  read: Read,
+  dtype: Dtype | undefined,
+): Omit<ImportPlan, "version"> {
+  refusePart(path, metadata);
+  const found = new Map(tensors.map((tensor) => [tensor.name, tensor]));
+  for (const { name, type } of tensors) {
+    if (type.decode !== undefined) continue;
+    const known = READABLE.map(({ name }) => name).join(", ");
+    throw new CheckpointError(
+      { path, tensor: name, field: "type" },
+      `${type.name} can't be imported (${known} can); make one of these with llama-quantize --allow-requantize`,
+    );
+  }
+  const matrices = tensors.filter(({ shape }) => shape.length === 2);
+  const format = formatOf(path, matrices, dtype);
+  const embedding = found.get("token_embd.weight")?.shape[0] ?? 0;
+  const words = vocabularyOf(path, metadata, embedding);
+  const vocabulary = "vocabulary" in words ? words.vocabulary : undefined;
+  const factors = found.get(ROPE_FACTORS);
+  const weights: Weights = {
+    shape: (name) => found.get(name)?.shape,
+    ropeFactors: factors && decodeVector(path, factors, read),
+  };
+  const torch = TORCH.get(format.name) ?? "bfloat16";
+  const { architecture, config, json } = configOf(
+    path,
+    metadata,
+    weights,
+    torch,
+    vocabulary ? specialIds(vocabulary) : {},
+  );
+  const original = sourceTensors(path, metadata);
+  const wanted = function* () {
+    for (const names of namedTensors(architecture, config)) yield { ...names, name: names.gguf };
+  };
+  matchTensors(
+    wanted(),
+    {
+      path,
+      names: found.keys(),
+      find(name) {
+        const tensor = found.get(name);
+        return tensor && { shape: tensor.shape, path };
+      },
+    },
+    { subject: "the metadata call", model: architecture },
+    (name) => name === ROPE_FACTORS,
+  );
+  const planned = Array.from(namedTensors(architecture, config), (names): Planned => {
+    const source = found.get(names.gguf)!;
+    const recorded = dtype === "same" ? FLOATS.get(original.get(names.huggingFace) ?? "") : undefined;
+    const to = source.shape.length === 1
+      ? vectorFormat(decodeVector(path, source, read), recorded ?? format)
+      : dtype === "same"
+      ? source.type.twin!
+      : format;
+    return { names, source, to, bytes: matrixBytes(to, names.shape[0], names.shape[1] ?? 1) };
+  });
+  // In the order of the checkpoint that was exported; the others follow by name.
+  const ranks = new Map([...original.keys()].map((name, rank) => [name, rank]));
+  const rank = ({ names }: Planned) => ranks.get(names.huggingFace) ?? ranks.size;
+  planned.sort((a, b) => rank(a) - rank(b) || (a.names.huggingFace < b.names.huggingFace ? -1 : 1));
+  const header = serializeHeader(
+    format.kind === "block" ? declarationOf(format) : { format: "pt" },
+    planned.map(({ names, to, bytes }) => ({ name: names.huggingFace, dtype: to.name, shape: names.shape, bytes })),
+  );
+  const files = new Map([["config.json", JSON.stringify(json, null, 2) + "\n"]]);
+  for (const [name, text] of vocabulary ? vocabularyFiles(vocabulary) : []) files.set(name, text);
+  return {
+    path,
+    headDim: config.headDim,
+    architecture,
+    tensors: planned,
+    format,
+    header,
+    bytes: planned.reduce((sum, { bytes }) => sum + bytes, header.length),
+    files,
+    missing: "missing" in words ? words.missing : undefined,
+  };
+}
+
+/** What the matrices become. */
+function formatOf(path: string, matrices: GgufTensor[], dtype: Dtype | undefined): FloatFormat | BlockFormat {
+  if (dtype !== undefined && dtype !== "same") return TARGETS[dtype];
+  const twin = matrices[0]?.type.twin ?? BF16;
+  const other = matrices.find(({ type }) => type.twin !== twin);
+  if (dtype === undefined) return other === undefined && twin.kind === "float" ? twin : BF16;
+  const odd = matrices.find(({ type }) => type.twin === undefined) ?? (twin.kind === "block" ? other : undefined) ??
+    matrices.find(({ type }) => type.twin!.kind !== twin.kind);
+  if (odd === undefined) return twin;
+  throw new CheckpointError(
+    { path, tensor: odd.name, field: "type" },
+    `${odd.type.name} beside ${
+      matrices[0].type.name
+    }: --dtype same is for matrices that are all Q8_0, all Q4_0, or all floats`,
+  );
+}
+
+/** A vector's values; all are finite, or the file is refused later, when it is read again to be written. */
+function decodeVector(path: string, { name, type, shape, offset, bytes }: GgufTensor, read: Read): Float32Array {
+  if (bytes > CHUNK_BYTES) throw new CheckpointError({ path, tensor: name, field: "shape" }, `[${shape}] for a vector`);
+  const raw = new Uint8Array(bytes);
+  read(offset, raw);
+  const values = new Float32Array(shape.reduce((a, b) => a * b, 1));
+  type.decode!(new DataView(raw.buffer), 0, values.length / type.blockWeights, values);
+  return values;
+}
+
+/** Vectors become `format` (BF16 beside blocks) where that keeps every value; norms of other models stay F32. */
+function vectorFormat(values: Float32Array, format: FloatFormat | BlockFormat): FloatFormat {
+  const to = format.kind === "float" ? format : BF16;
+  const kept = to === BF16
+    ? (x: number) => bf16ToF32(f32ToBf16(x)) === x
+    : to === F16
+    ? (x: number) => f16ToF32(f32ToF16(x)) === x
+    : () => true;
+  return values.every(kept) ? to : F32;
+}
+
+/**
+ * Writes the planned directory. Its files appear when all is written and synced; until then, and after an error, what was
+ * there is untouched.
+ *
+ * @returns the SHA-256 of model.safetensors in hexadecimal
+ * @throws {CheckpointError} a weight is not finite, or too large for the dtype, naming tensor, row and column
+ * @throws {UsageError} a file is there and `force` is not set
+ * @throws {SystemError} such as a full disk, a source that was changed meanwhile, or another process that wrote a
+ * checkpoint to the directory meanwhile
+ */
+export async function importGguf(plan: ImportPlan, directory: string, options: WriteOptions): Promise<string> {
+  const seen = checkTarget(plan, directory, options.force);
+  using source = reopen(plan.path, plan.version);
+  using files = new NewFiles(directory, seen);
+  const read = (offset: number, into: Uint8Array) => readAt(source, plan.path, offset, into);
+  for (const [name, text] of plan.files) files.write(name, new TextEncoder().encode(text));
+  const digest = await writePieces(files.create(MODEL_FILE, plan.bytes), piecesOf(plan, read), options);
+  checkUnchanged([plan]);
+  files.commit();
+  return digest;
+}
+
+/** The bytes of the new file, piece by piece. */
+function* piecesOf(plan: ImportPlan, read: Read): Generator<Uint8Array> {
+  yield plan.header;
+  for (const tensor of plan.tensors) yield* chunksOf(plan, tensor, read);
+}
+
+/** Refuses a directory that the planned checkpoint can't be written to. */
+function checkTarget(plan: ImportPlan, directory: string, force: boolean): Seen {
+  const names = [MODEL_FILE, ...plan.files.keys()];
+  for (const path of names.map((name) => join(directory, name))) {
+    if (!sameFile(path, plan.path)) continue;
+    throw new UsageError(`${path} is the source itself (${plan.path}), which --out would destroy; choose another`);
+  }
+  return checkOutput(directory, undefined, names, force);
+}
+
+/** The bytes of a tensor in the new file, piece by piece. */
+function* chunksOf(plan: ImportPlan, tensor: Planned, read: Read): Generator<Uint8Array> {
+  const { names, source } = tensor;
+  // A vector is a column, but for a type whose blocks lie along it.
+  const [rows, columns] = source.shape.length === 1 && source.type.blockWeights === 1
+    ? [source.shape[0], 1]
+    : [source.shape.length === 1 ? 1 : source.shape[0], source.shape.at(-1)!];
+  const rowBytes = columns / source.type.blockWeights * source.type.blockBytes;
+  const most = names.interleaved ? plan.headDim : Math.max(1, Math.floor(CHUNK_BYTES / rowBytes));
+  for (let row = 0; row < rows; row += most) {
+    const count = Math.min(most, rows - row);
+    const bytes = new Uint8Array(count * rowBytes);
+    read(source.offset + row * rowBytes, bytes);
+    const out = converted(plan.path, tensor, bytes, row, columns);
+    yield names.interleaved ? separateRows(out, out.length / count) : out;
+  }
+}
+
+function converted(
+  path: string,
+  { source, to }: Planned,
+  bytes: Uint8Array<ArrayBuffer>,
+  row: number,
+  columns: number,
+): Uint8Array {
+  const { type, name } = source;
+  const fail = (weight: number, problem: string): never => {
+    throw new CheckpointError(
+      { path, tensor: name },
+      `row ${row + Math.floor(weight / columns)} column ${weight % columns}: ${problem}`,
+    );
+  };
+  if (type.twin === to) {
+    if (to.kind === "block") {
+      const bad = scalarKernels(bytes.buffer).checkScales(to, 0, bytes.length / to.blockBytes);
+      if (bad >= 0) fail(bad * to.blockWeights, "the scale is not finite; the file is damaged");
+      if (to === Q4B32) toQ4B32(bytes);
+    } else {
+      const bad = firstNotFinite(to, bytes);
+      if (bad >= 0) fail(bad, "the weight is not finite; the file is damaged");
+    }
+    return bytes;
+  }
+  const values = new Float32Array(bytes.length / type.blockBytes * type.blockWeights);
+  type.decode!(new DataView(bytes.buffer), 0, values.length / type.blockWeights, values);
+  const bad = values.findIndex((x) => !Number.isFinite(x));
+  if (bad >= 0) fail(bad, `the weight is ${values[bad]}; the file is damaged`);
+  if (to === F32) return new Uint8Array(values.buffer);
+  if (to === BF16) {
+    const out = new Uint16Array(values.length);
+    for (let n = 0; n < values.length; n++) out[n] = f32ToBf16(values[n]);
+    return overflowing(values, new Uint8Array(out.buffer), out.findIndex((bits) => (bits & 0x7fff) === 0x7f80));
+  }
+  const out = new Float16Array(values);
+  return overflowing(values, new Uint8Array(out.buffer), out.findIndex((x) => !Number.isFinite(x)));
+
+  function overflowing(values: Float32Array, bytes: Uint8Array, at: number): Uint8Array {
+    if (at >= 0) fail(at, `${values[at]} overflows ${to.name}; use --dtype f32`);
+    return bytes;
+  }
+}

@@ -1,0 +1,142 @@
+/**
+ * The types that a tensor of a GGUF file can have: how many bytes a block of weights takes and, for those that rabbit
+ * reads, what the bytes mean. https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+ *
+ * @module
+ */
+
+import { BF16, BLOCK, type BlockFormat, F16, F32, type FloatFormat, Q4B32, Q8B32 } from "../format/blocks.ts";
+import { f16ToF32 } from "../format/floats.ts";
+
+/** Decodes `count` blocks from byte `offset` on into `out` from index 0; every value is the binary32 that ggml gives. */
+export type Decode = (bytes: DataView, offset: number, count: number, out: Float32Array) => void;
+
+/** A type of ggml. */
+export interface GgmlType {
+  /** Its number in a file. */
+  readonly id: number;
+  /** ggml's name of it. */
+  readonly name: string;
+  /** Weights in a block, and bytes. */
+  readonly blockWeights: number;
+  readonly blockBytes: number;
+  /** Absent for the types that rabbit knows by size alone. */
+  readonly decode?: Decode;
+  /** rabbit's format of the same values: the same bytes, but for Q4_0 (see {@link toQ4B32}). */
+  readonly twin?: FloatFormat | BlockFormat;
+}
+
+/**
+ * A block of 32: a binary16 scale, a binary16 minimum (`_1` types) or an offset of the integers (`_0` types), for five
+ * bits 32 high bits, and the low nibbles: weight n is the low (n < 16) or high nibble of byte n % 16.
+ */
+function nibbles(high: boolean, minimum: boolean): Decode {
+  const at = minimum ? 4 : 2;
+  const payload = at + (high ? 4 : 0);
+  const bytes = payload + BLOCK / 2;
+  const bias = minimum ? 0 : high ? 16 : 8;
+  return (view, offset, count, out) => {
+    for (let b = 0; b < count; b++, offset += bytes) {
+      const scale = f16ToF32(view.getUint16(offset, true));
+      // Without a minimum nothing may be added: a zero of a negative scale is -0, as it is in ggml.
+      const least = minimum ? f16ToF32(view.getUint16(offset + 2, true)) : -0;
+      const fifth = high ? view.getUint32(offset + at, true) : 0;
+      for (let n = 0; n < BLOCK; n++) {
+        const nibble = (view.getUint8(offset + payload + n % 16) >> (n < 16 ? 0 : 4)) & 15;
+        // The sum is exact in binary64, so that storing it rounds once, as ggml's binary32 does.
+        out[b * BLOCK + n] = ((nibble | ((fifth >>> n) & 1) << 4) - bias) * scale + least;
+      }
+    }
+  };
+}
+
+/** Types that are only known by their size: number, name, weights and bytes of a block. */
+const OPAQUE: readonly (readonly [number, string, number, number])[] = [
+  [9, "Q8_1", 32, 40],
+  [10, "Q2_K", 256, 84],
+  [11, "Q3_K", 256, 110],
+  [12, "Q4_K", 256, 144],
+  [13, "Q5_K", 256, 176],
+  [14, "Q6_K", 256, 210],
+  [15, "Q8_K", 256, 292],
+  [16, "IQ2_XXS", 256, 66],
+  [17, "IQ2_XS", 256, 74],
+  [18, "IQ3_XXS", 256, 98],
+  [19, "IQ1_S", 256, 50],
+  [20, "IQ4_NL", 32, 18],
+  [21, "IQ3_S", 256, 110],
+  [22, "IQ2_S", 256, 82],
+  [23, "IQ4_XS", 256, 136],
+  [24, "I8", 1, 1],
+  [25, "I16", 1, 2],
+  [26, "I32", 1, 4],
+  [27, "I64", 1, 8],
+  [28, "F64", 1, 8],
+  [29, "IQ1_M", 256, 56],
+  [34, "TQ1_0", 256, 54],
+  [35, "TQ2_0", 256, 66],
+  [39, "MXFP4", 32, 17],
+  [40, "NVFP4", 64, 36],
+];
+
+function like(id: number, name: string, twin: FloatFormat | BlockFormat, decode: Decode = twin.decode): GgmlType {
+  return { id, name, blockWeights: twin.blockWeights, blockBytes: twin.blockBytes, decode, twin };
+}
+
+/** The types that rabbit reads. */
+export const READABLE: readonly GgmlType[] = [
+  like(0, "F32", F32),
+  like(1, "F16", F16),
+  like(30, "BF16", BF16),
+  like(8, "Q8_0", Q8B32),
+  like(2, "Q4_0", Q4B32, nibbles(false, false)),
+  { id: 3, name: "Q4_1", blockWeights: BLOCK, blockBytes: 20, decode: nibbles(false, true) },
+  { id: 6, name: "Q5_0", blockWeights: BLOCK, blockBytes: 22, decode: nibbles(true, false) },
+  { id: 7, name: "Q5_1", blockWeights: BLOCK, blockBytes: 24, decode: nibbles(true, true) },
+];
+
+/** Every type that a file may have, by its number. */
+export const GGML_TYPES: ReadonlyMap<number, GgmlType> = new Map(
+  [...READABLE, ...OPAQUE.map(([id, name, blockWeights, blockBytes]) => ({ id, name, blockWeights, blockBytes }))]
+    .map((type) => [type.id, type]),
+);
+
+/** The type with the values of one of rabbit's formats. @throws {RangeError} there is none (F64) */
+export function typeOf(format: FloatFormat | BlockFormat): GgmlType {
+  const type = READABLE.find(({ twin }) => twin === format);
+  if (type === undefined) throw new RangeError(`ggml has no type for ${format.name}`);
+  return type;
+}
+
+/**
+ * Turns blocks of Q4B32 into Q4_0, in place: the same scale, the integers with 8 added, and weight n not in half a byte
+ * n / 2 but in the low (n < 16) or high nibble of byte n % 16.
+ */
+export function fromQ4B32(blocks: Uint8Array): void {
+  const old = new Uint8Array(BLOCK / 2);
+  for (let at = 2; at < blocks.length; at += Q4B32.blockBytes) {
+    old.set(blocks.subarray(at, at + BLOCK / 2));
+    for (let n = 0; n < BLOCK / 2; n++) {
+      const shift = 4 * (n & 1);
+      const low = (old[n >> 1] >> shift) & 15;
+      const high = (old[8 + (n >> 1)] >> shift) & 15;
+      blocks[at + n] = (low | high << 4) ^ 0x88;
+    }
+  }
+}
+
+/** Turns blocks of Q4_0 into Q4B32, in place: what {@link fromQ4B32} undoes. */
+export function toQ4B32(blocks: Uint8Array): void {
+  const old = new Uint8Array(BLOCK / 2);
+  for (let at = 2; at < blocks.length; at += Q4B32.blockBytes) {
+    old.set(blocks.subarray(at, at + BLOCK / 2));
+    for (let n = 0; n < BLOCK / 2; n++) {
+      // Byte n holds weights 2n and 2n + 1, which are in one half of the old block.
+      const shift = n < 8 ? 0 : 4;
+      const first = (2 * n) % 16;
+      const low = (old[first] >> shift) & 15;
+      const high = (old[first + 1] >> shift) & 15;
+      blocks[at + n] = (low | high << 4) ^ 0x88;
+    }
+  }
+}

@@ -1,0 +1,526 @@
+/**
+ * A BPE between Hugging Face's files and GGUF's metadata. Of a byte-level BPE (`gpt2`) GGUF names the way in which a text
+ * is split into words (`tokenizer.ggml.pre`) where tokenizer.json spells it out: {@link SPLITS} is the dictionary. The other
+ * kind is SentencePiece's (`llama`).
+ *
+ * @module
+ */
+
+import { join } from "@std/path/join";
+import { CheckpointError, quote } from "../errors.ts";
+import { exists, readJsonObject, readText } from "../format/checkpoint.ts";
+import type { Metadata, Value } from "./container.ts";
+import { Keys, value } from "./names.ts";
+import { BYTE, mergesOf as mergesOfScores, scoresOf, sentencePieceJson, spacePrefix } from "./sentencepiece.ts";
+
+/** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
+const MAX_BYTES = 200_000_000;
+
+/** Longer than any token; SentencePiece's are looked for in all pairs of parts, which takes the square of it. */
+const MAX_TOKEN = 1000;
+
+/** Kinds of tokens, as `tokenizer.ggml.token_type` has them (llama.h). */
+const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 };
+
+/** A tokenizer as GGUF has it. */
+export interface Vocabulary {
+  /** The name of a row of {@link SPLITS}, or one that the user gave; `default` for SentencePiece. */
+  readonly pre: string;
+  /** Of SentencePiece alone: a score for each id, and whether a space is put before a text. */
+  readonly pieces?: { readonly scores: readonly number[]; readonly prefix: boolean };
+  /** By id. */
+  readonly tokens: readonly string[];
+  /** By id: a value of {@link TYPE}. */
+  readonly types: readonly number[];
+  /** Pairs, separated by a space. */
+  readonly merges: readonly string[];
+  /** Special ids by the word that keys and fields have for them. */
+  readonly special: ReadonlyMap<Special, number>;
+  /** Whether a text begins with the bos token, and ends with the eos token. */
+  readonly addBos: boolean;
+  readonly addEos: boolean;
+  /** Jinja. */
+  readonly chatTemplate?: string;
+}
+
+/** Special tokens: eot and eom are the second and third id that end a text. */
+export type Special = "bos" | "eos" | "eot" | "eom" | "unk" | "pad";
+
+/** The key of each special id. */
+const SPECIAL_KEYS: readonly (readonly [Special, string])[] = [
+  ["bos", "bos_token_id"],
+  ["eos", "eos_token_id"],
+  ["eot", "eot_token_id"],
+  ["eom", "eom_token_id"],
+  ["unk", "unknown_token_id"],
+  ["pad", "padding_token_id"],
+];
+
+/** A way to split a text: llama.cpp's name of it and the parts of tokenizer.json that mean the same. */
+interface Split {
+  readonly name: string;
+  /** Other names of the same expressions. */
+  readonly aliases: readonly string[];
+  /** What tokenizer.json does before the bytes are mapped: single digits, an expression, or GPT-2's own. */
+  readonly digits?: boolean;
+  readonly regex?: string;
+  /** A word that is a token is not put together from merges. */
+  readonly ignoreMerges: boolean;
+  /** llama.cpp adds the bos token where nothing else is said. */
+  readonly addBos?: boolean;
+  readonly nfc?: boolean;
+}
+
+const CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
+const SPACES = "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+const CASED = "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]";
+const LETTERS = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]";
+
+/** llama-vocab.cpp has the expressions, and for most the text of the tokenizer.json that they stand for. */
+const SPLITS: readonly Split[] = [
+  { name: "gpt-2", aliases: ["phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"], ignoreMerges: false },
+  {
+    name: "smollm",
+    aliases: ["starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
+    digits: true,
+    ignoreMerges: false,
+  },
+  {
+    name: "llama-bpe",
+    aliases: ["llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
+    regex: `${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`,
+    ignoreMerges: true,
+    addBos: true,
+  },
+  {
+    name: "smaug-bpe",
+    aliases: ["dbrx"],
+    regex: `${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`,
+    ignoreMerges: false,
+  },
+  {
+    name: "qwen2",
+    aliases: ["deepseek-r1-qwen", "megrez", "kormo", "f2llmv2"],
+    regex: `${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`,
+    ignoreMerges: false,
+    nfc: true,
+  },
+  {
+    name: "tekken",
+    aliases: [],
+    regex: `${CASED}*${LETTERS}+|${CASED}+${LETTERS}*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`,
+    ignoreMerges: true,
+  },
+  {
+    name: "gpt-4o",
+    aliases: ["llama4", "kanana2"],
+    regex: `${CASED}*${LETTERS}+${CONTRACTIONS}?|${CASED}+${LETTERS}*${CONTRACTIONS}?|` +
+      `\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`,
+    ignoreMerges: false,
+  },
+];
+
+// ---------------------------------------------------------------- from Hugging Face's files
+
+/** The parts of a tokenizer.json and a tokenizer_config.json that matter here; nothing in them is certain. */
+// deno-lint-ignore no-explicit-any
+export type Json = any;
+
+/**
+ * Reads the tokenizer of a checkpoint directory.
+ *
+ * @param size tokens that the embedding has; ids without a token are filled
+ * @param config config.json, for ids that the tokenizer's own files do not name
+ * @param pre the name of the splitting, where the user knows better
+ * @returns undefined if the directory has none
+ * @throws {CheckpointError} it is no byte-level BPE, or splits texts in a way that GGUF has no name for
+ */
+export function readVocabulary(directory: string, size: number, config: Json, pre?: string): Vocabulary | undefined {
+  const path = join(directory, "tokenizer.json");
+  if (exists(path)) return fromTokenizer(path, readJsonObject(path, MAX_BYTES), directory, size, config, pre);
+  const vocabulary = join(directory, "vocab.json");
+  const merges = join(directory, "merges.txt");
+  if (!exists(vocabulary) || !exists(merges)) return undefined;
+  const lines = readText(merges, MAX_BYTES).split(/\r?\n/);
+  const vocab = readJsonObject(vocabulary, MAX_BYTES);
+  const added = Object.entries(vocab).filter(([token]) => /^<\|.*\|>$/.test(token));
+  return fromTokenizer(
+    vocabulary,
+    {
+      added_tokens: added.map(([content, id]) => ({ id, content, special: true })),
+      pre_tokenizer: { type: "ByteLevel" },
+      model: { type: "BPE", vocab, merges: lines.filter((line) => line !== "" && !line.startsWith("#version")) },
+    },
+    directory,
+    size,
+    config,
+    pre,
+  );
+}
+
+function fromTokenizer(
+  path: string,
+  json: Json,
+  directory: string,
+  size: number,
+  config: Json,
+  pre?: string,
+): Vocabulary {
+  const model = json?.model;
+  if (model?.type !== "BPE" || model.vocab === null || typeof model.vocab !== "object") {
+    throw new CheckpointError(
+      { path, field: "model" },
+      `${quote(String(model?.type))} can't be exported, only BPE; ` +
+        "move the tokenizer's files elsewhere to export the weights alone",
+    );
+  }
+  const { tokens, types } = tokenList(path, json, size);
+  const own = join(directory, "tokenizer_config.json");
+  const settings = exists(own) ? readJsonObject(own, MAX_BYTES) : {};
+  const merges = mergesOf(path, model.merges);
+  const pieces = model.byte_fallback === true
+    ? { scores: scoresOf(path, tokens, (id) => types[id] === TYPE.normal, merges), prefix: spacePrefix(path, json) }
+    : undefined;
+  return {
+    pre: pre ?? (pieces ? "default" : splitOf(path, json)),
+    pieces,
+    tokens,
+    types,
+    merges,
+    special: specialOf(tokens, settings, config),
+    ...ends(json.post_processor, settings, tokens),
+    chatTemplate: chatTemplate(directory, settings),
+  };
+}
+
+function tokenList(path: string, json: Json, size: number): { tokens: string[]; types: number[] } {
+  const tokens = Array.from({ length: size }, (_, id) => `[PAD${id}]`);
+  const types = new Array<number>(size).fill(TYPE.unused);
+  const put = (token: unknown, id: unknown, type: number) => {
+    if (typeof token !== "string" || !Number.isSafeInteger(id) || (id as number) < 0) {
+      throw new CheckpointError({ path }, `the id of ${quote(String(token))} is ${JSON.stringify(id)}`);
+    }
+    if ((id as number) >= size) {
+      throw new CheckpointError(
+        { path },
+        `${quote(token)} has the id ${id}, but the model's vocabulary (config.json) ends at ${size - 1}`,
+      );
+    }
+    if (token.length > MAX_TOKEN) throw new CheckpointError({ path }, tooLong(token));
+    tokens[id as number] = token;
+    types[id as number] = type;
+  };
+  const fallback = json.model.byte_fallback === true;
+  for (const [token, id] of Object.entries(json.model.vocab)) {
+    put(token, id, fallback && BYTE.test(token) ? TYPE.byte : TYPE.normal);
+  }
+  for (const added of Array.isArray(json.added_tokens) ? json.added_tokens : []) {
+    put(added?.content, added?.id, added?.special ? TYPE.control : TYPE.userDefined);
+  }
+  const unknown = tokens.indexOf(json.model.unk_token);
+  if (fallback && unknown >= 0) types[unknown] = TYPE.unknown;
+  const seen = new Set<string>();
+  for (const token of tokens) {
+    if (token === "" || seen.has(token)) {
+      throw new CheckpointError({ path }, `the token ${quote(token)} is ${token === "" ? "empty" : "there twice"}`);
+    }
+    seen.add(token);
+  }
+  return { tokens, types };
+}
+
+function tooLong(token: string): string {
+  return `${quote(token)} has ${token.length} characters; the limit is ${MAX_TOKEN}`;
+}
+
+function mergesOf(path: string, merges: Json): string[] {
+  const place = { path, field: "merges" };
+  if (!Array.isArray(merges)) throw new CheckpointError(place, "expected a list");
+  return merges.map((merge) => {
+    // Newer files have pairs, older ones texts.
+    const parts = typeof merge === "string" ? merge.split(" ") : merge;
+    const good = Array.isArray(parts) && parts.length === 2 &&
+      parts.every((part) => typeof part === "string" && part !== "" && !part.includes(" "));
+    if (!good) throw new CheckpointError(place, `expected two words, found ${quote(JSON.stringify(merge))}`);
+    return parts.join(" ");
+  });
+}
+
+/** llama.cpp's name for how a tokenizer.json splits a text. */
+function splitOf(path: string, json: Json): string {
+  const found = spell(json);
+  const split = SPLITS.find((split) => spell(tokenizerJson(split)) === found);
+  if (split !== undefined) return split.name;
+  throw new CheckpointError(
+    { path, field: "pre_tokenizer" },
+    `llama.cpp has no name that rabbit knows for ${quote(found)}; if it has one, give it with --pre`,
+  );
+}
+
+/** What a tokenizer.json does to a text before the merges, in one line. */
+function spell({ pre_tokenizer, normalizer, model }: Json): string {
+  const parts = (json: Json, list: string): Json[] => {
+    if (json === null || json === undefined) return [];
+    return Array.isArray(json?.[list]) ? json[list].flatMap((part: Json) => parts(part, list)) : [json];
+  };
+  // llama.cpp has no normalization; NFC, which leaves nearly every text as it is, is not missed.
+  const normal = parts(normalizer, "normalizers").map((step) => String(step?.type)).filter((type) => type !== "NFC");
+  const split = parts(pre_tokenizer, "pretokenizers").map((part) => {
+    if (part?.type === "Digits") return `Digits ${part.individual_digits === true}`;
+    if (part?.type === "ByteLevel") return `ByteLevel ${part.use_regex ?? true} ${part.add_prefix_space === true}`;
+    const pattern = part?.pattern?.Regex ?? part?.pattern?.String;
+    return part?.type === "Split" ? `Split ${part.behavior} ${part.invert === true} ${pattern}` : String(part?.type);
+  });
+  return [...normal, ...split, model.ignore_merges === true ? "ignore_merges" : "merges"].join(", ");
+}
+
+function contentOf(token: Json): string | undefined {
+  const content = typeof token === "object" && token !== null ? token.content : token;
+  return typeof content === "string" ? content : undefined;
+}
+
+/** The ids that tokenizer_config.json names, then those of config.json. */
+function specialOf(tokens: readonly string[], settings: Json, config: Json): Map<Special, number> {
+  const ids = (word: string): number[] => {
+    const named = tokens.indexOf(contentOf(settings[`${word}_token`]) ?? "");
+    const listed: unknown[] = [config[`${word}_token_id`]].flat();
+    const fits = (id: unknown) => Number.isSafeInteger(id) && (id as number) >= 0 && (id as number) < tokens.length;
+    return [...new Set([named, ...listed].filter(fits) as number[])];
+  };
+  const [eos, eot, eom] = ids("eos");
+  const found: [Special, number | undefined][] = [
+    ["bos", ids("bos")[0]],
+    ["eos", eos],
+    ["eot", eot],
+    ["eom", eom],
+    ["unk", ids("unk")[0]],
+    ["pad", ids("pad")[0]],
+  ];
+  return new Map(found.filter((pair): pair is [Special, number] => pair[1] !== undefined));
+}
+
+/** Whether the tokenizer puts bos before a text and eos behind it. */
+function ends(processor: Json, settings: Json, tokens: readonly string[]): { addBos: boolean; addEos: boolean } {
+  const steps = Array.isArray(processor?.processors) ? processor.processors : [processor];
+  const single = steps.find((step: Json) => step?.type === "TemplateProcessing")?.single;
+  const template: Json[] = Array.isArray(single) ? single : [];
+  const special = (part: Json) => tokens.includes(part?.SpecialToken?.id);
+  const flag = (name: string, otherwise: boolean) => typeof settings[name] === "boolean" ? settings[name] : otherwise;
+  return {
+    addBos: flag("add_bos_token", template.length > 1 && special(template[0])),
+    addEos: flag("add_eos_token", template.length > 1 && special(template.at(-1))),
+  };
+}
+
+function chatTemplate(directory: string, settings: Json): string | undefined {
+  const file = join(directory, "chat_template.jinja");
+  if (exists(file)) return readText(file, MAX_BYTES);
+  const template = settings.chat_template;
+  const named = Array.isArray(template) ? template.find((one) => one?.name === "default")?.template : template;
+  return typeof named === "string" ? named : undefined;
+}
+
+// ---------------------------------------------------------------- GGUF's metadata
+
+/** The tokenizer's metadata; without a vocabulary, that there is none. */
+export function vocabularyMetadata(vocabulary: Vocabulary | undefined): [string, Value][] {
+  const key = (name: string) => `tokenizer.ggml.${name}`;
+  if (vocabulary === undefined) return [[key("model"), value("string", "none")]];
+  const { pre, pieces, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
+  const pairs: [string, Value][] = [
+    [key("model"), value("string", pieces ? "llama" : "gpt2")],
+    [key("pre"), value("string", pre)],
+    [key("tokens"), { type: "string", values: tokens }],
+    [key("token_type"), { type: "i32", values: types }],
+  ];
+  if (pieces === undefined) pairs.push([key("merges"), { type: "string", values: merges }]);
+  else {
+    pairs.push([key("scores"), { type: "f32", values: pieces.scores }]);
+    pairs.push([key("add_space_prefix"), value("bool", pieces.prefix)]);
+  }
+  for (const [word, name] of SPECIAL_KEYS) {
+    const id = special.get(word);
+    if (id !== undefined) pairs.push([key(name), value("u32", id)]);
+  }
+  pairs.push([key("add_bos_token"), value("bool", addBos)], [key("add_eos_token"), value("bool", addEos)]);
+  if (chatTemplate !== undefined) pairs.push(["tokenizer.chat_template", value("string", chatTemplate)]);
+  return pairs;
+}
+
+/** A file's vocabulary, or why an import has to leave it out. */
+export type FoundVocabulary = { readonly vocabulary: Vocabulary } | { readonly missing: string };
+
+/**
+ * Reads a vocabulary from metadata.
+ *
+ * @param size tokens that the embedding has
+ * @throws {CheckpointError} the lists contradict one another
+ */
+export function vocabularyOf(path: string, metadata: Metadata, size: number): FoundVocabulary {
+  const keys = new Keys(path, metadata, "tokenizer.ggml.");
+  const model = keys.optional("model")?.value ?? "none";
+  if (model !== "gpt2" && model !== "llama") return { missing: `its tokenizer (${quote(String(model))}) is no BPE` };
+  const pre = String(keys.optional("pre")?.value ?? "default");
+  const split = SPLITS.find(({ name, aliases }) => name === pre || aliases.includes(pre));
+  if (split === undefined && model === "gpt2") {
+    return { missing: `rabbit does not know how ${quote(pre)} splits a text` };
+  }
+  const tokens = (keys.list("tokens", "string") ?? keys.fail("tokens", "is missing")) as string[];
+  const types = (keys.list("token_type", "i32") ?? tokens.map(() => TYPE.normal)) as number[];
+  const scores = model === "llama"
+    ? (keys.list("scores", "f32") ?? keys.fail("scores", "is missing")) as number[]
+    : undefined;
+  for (const [key, list] of [["tokens", tokens], ["token_type", types], ["scores", scores]] as const) {
+    if (list === undefined) continue;
+    const { length } = list;
+    if (length !== size) keys.fail(key, `${length} entries, but token_embd.weight has ${size} rows`);
+  }
+  const long = tokens.find(({ length }) => length > MAX_TOKEN);
+  if (long !== undefined) keys.fail("tokens", tooLong(long));
+  if (new Set(tokens).size !== size) {
+    const seen = new Set<string>();
+    keys.fail("tokens", `${quote(tokens.find((token) => seen.size === seen.add(token).size)!)} is there twice`);
+  }
+  const merges = scores
+    ? mergesOfScores(tokens, (id) => types[id] === TYPE.normal, scores)
+    : (keys.list("merges", "string") ?? keys.fail("merges", "is missing")) as string[];
+  const bad = merges.find((merge) => !/^[^ ]+ [^ ]+$/.test(merge));
+  if (bad !== undefined) keys.fail("merges", `expected two words, found ${quote(bad)}`);
+  // llama.cpp's own, where a file of SentencePiece does not say.
+  const special = new Map<Special, number>(scores ? [["bos", 1], ["eos", 2], ["unk", 0]] : []);
+  for (const [word, key] of SPECIAL_KEYS) {
+    const id = keys.optional(key)?.value;
+    if (typeof id === "number" && id >= 0 && id < size) special.set(word, id);
+  }
+  const template = metadata.get("tokenizer.chat_template");
+  return {
+    vocabulary: {
+      pre,
+      pieces: scores && { scores, prefix: keys.optional("add_space_prefix")?.value !== false },
+      tokens,
+      types,
+      merges,
+      special,
+      addBos: Boolean(keys.optional("add_bos_token")?.value ?? split?.addBos ?? model === "llama"),
+      addEos: Boolean(keys.optional("add_eos_token")?.value ?? false),
+      chatTemplate: template && "value" in template ? String(template.value) : undefined,
+    },
+  };
+}
+
+// ---------------------------------------------------------------- to Hugging Face's files
+
+/** The special ids as fields of config.json. */
+export function specialIds({ special }: Vocabulary): Record<string, number | number[]> {
+  const ends = (["eos", "eot", "eom"] as const).map((word) => special.get(word)).filter((id) => id !== undefined);
+  const fields: [string, number | number[] | undefined][] = [
+    ["bos_token_id", special.get("bos")],
+    ["eos_token_id", ends.length > 1 ? [...new Set(ends)] : ends[0]],
+    ["pad_token_id", special.get("pad")],
+  ];
+  return Object.fromEntries(fields.filter((field): field is [string, number | number[]] => field[1] !== undefined));
+}
+
+/** The files of a tokenizer, by name. */
+export function vocabularyFiles(vocabulary: Vocabulary): Map<string, string> {
+  const { pieces, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
+  // An object of JavaScript would put tokens that are numbers first.
+  const pairs = [...tokens.entries()].filter(([id]) => types[id] !== TYPE.unused)
+    .map(([id, token]) => [JSON.stringify(token), id] as const);
+  const vocab = pairs.map(([token, id]) => `${token}:${id}`).join(",");
+  const indented = pairs.map(([token, id]) => `\n   ${token}: ${id}`).join(",");
+  const text = JSON.stringify(wholeTokenizer(vocabulary), null, 1)
+    .replace(`"vocab": {}`, () => `"vocab": {${indented}\n  }`);
+  const nameOf = (word: Special) => {
+    const id = special.get(word);
+    return id === undefined ? undefined : tokens[id];
+  };
+  const settings = {
+    add_bos_token: addBos,
+    add_eos_token: addEos,
+    bos_token: nameOf("bos"),
+    chat_template: chatTemplate,
+    clean_up_tokenization_spaces: false,
+    eos_token: nameOf("eos"),
+    pad_token: nameOf("pad"),
+    tokenizer_class: "PreTrainedTokenizerFast",
+    unk_token: nameOf("unk"),
+  };
+  const files = new Map([
+    ["tokenizer.json", text + "\n"],
+    ["tokenizer_config.json", JSON.stringify(settings, null, 2) + "\n"],
+  ]);
+  // These two alone would say byte-level BPE.
+  if (pieces === undefined) {
+    files.set("vocab.json", `{${vocab}}`);
+    files.set("merges.txt", ["#version: 0.2", ...merges, ""].join("\n"));
+  }
+  return files;
+}
+
+function wholeTokenizer({ pre, pieces, tokens, types, merges, special, addBos, addEos }: Vocabulary) {
+  const added = [...tokens.entries()].filter(([id]) =>
+    [TYPE.unknown, TYPE.control, TYPE.userDefined].includes(types[id])
+  );
+  const unknown = types.indexOf(TYPE.unknown);
+  const json = pieces
+    ? sentencePieceJson(pieces.prefix, unknown < 0 ? null : tokens[unknown])
+    : tokenizerJson(SPLITS.find(({ name, aliases }) => name === pre || aliases.includes(pre))!);
+  return {
+    version: "1.0",
+    truncation: null,
+    padding: null,
+    added_tokens: added.map(([id, content]) => {
+      const special = types[id] !== TYPE.userDefined;
+      return { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special };
+    }),
+    normalizer: json.normalizer,
+    pre_tokenizer: json.pre_tokenizer,
+    post_processor: template(tokens, addBos ? special.get("bos") : undefined, addEos ? special.get("eos") : undefined),
+    decoder: json.decoder,
+    model: { ...json.model, vocab: {}, merges },
+  };
+}
+
+/** The splitting as tokenizer.json has it: its normalizer, pre_tokenizer and the model without the vocabulary. */
+function tokenizerJson({ digits, regex, ignoreMerges, nfc }: Split) {
+  const bytes = { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: regex === undefined };
+  const first = digits
+    ? { type: "Digits", individual_digits: true }
+    : { type: "Split", pattern: { Regex: regex }, behavior: "Isolated", invert: false };
+  return {
+    normalizer: nfc ? { type: "NFC" } : null,
+    pre_tokenizer: digits || regex !== undefined ? { type: "Sequence", pretokenizers: [first, bytes] } : bytes,
+    decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
+    model: {
+      type: "BPE",
+      dropout: null,
+      unk_token: null,
+      continuing_subword_prefix: null,
+      end_of_word_suffix: null,
+      fuse_unk: false,
+      byte_fallback: false,
+      ignore_merges: ignoreMerges,
+    },
+  };
+}
+
+/** The post_processor that adds bos and eos. */
+function template(tokens: readonly string[], bos: number | undefined, eos: number | undefined) {
+  if (bos === undefined && eos === undefined) return null;
+  const special = (id: number | undefined, type_id: number) => {
+    return id === undefined ? [] : [{ SpecialToken: { id: tokens[id], type_id } }];
+  };
+  const part = (id: string, type_id: number) => {
+    return [...special(bos, type_id), { Sequence: { id, type_id } }, ...special(eos, type_id)];
+  };
+  const ids = [bos, eos].filter((id) => id !== undefined);
+  return {
+    type: "TemplateProcessing",
+    single: part("A", 0),
+    pair: [...part("A", 0), ...part("B", 1)],
+    special_tokens: Object.fromEntries(ids.map((id) => {
+      return [tokens[id], { id: tokens[id], ids: [id], tokens: [tokens[id]] }];
+    })),
+  };
+}

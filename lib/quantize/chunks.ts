@@ -1,0 +1,250 @@
+/**
+ * Reads, encodes, compares and writes the bytes of checkpoints chunk by chunk, on several threads, and hands the
+ * chunks to a consumer in their order. The memory in use depends on the number of threads alone.
+ *
+ * @module
+ */
+
+import { CheckpointError, SystemError } from "../errors.ts";
+import { type BlockFormat, type FloatFormat, FORMATS } from "../format/blocks.ts";
+import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "../format/checkpoint.ts";
+import { type BlockKernels, type SquaredError } from "../kernels/codec.ts";
+import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
+import { nextTurn } from "../files/node.ts";
+
+/** Bytes of one side of a chunk: small enough for a processor's cache, large enough to make messages cheap. */
+export const CHUNK_BYTES = 1 << 21;
+
+/** A piece of a file; `file` is an index into the list that {@link runChunks} got. */
+export interface Span {
+  readonly file: number;
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** One piece of work. What is done follows from the spans that are there; see {@link process}. */
+export interface Chunk {
+  /** Bytes of the float checkpoint. */
+  readonly source?: Span;
+  /** Bytes of the quantized checkpoint that exists. */
+  readonly stored?: Span;
+  /** Where the result is written. */
+  readonly target?: Span;
+  /** The formats, where the bytes are blocks and not just bytes; `source` is absent when only scales are checked. */
+  readonly blocks?: { readonly count: number; readonly source?: string; readonly target: string };
+}
+
+/** What came of a chunk. Indexes are relative to the chunk; -1 is none. */
+export interface ChunkResult extends SquaredError {
+  /** The first block of the source that can't be encoded. */
+  unencodable: number;
+  /** The first stored block whose scale is not finite. */
+  badScale: number;
+  /** The first stored byte that is not what the source gives. */
+  difference: number;
+}
+
+/** A file that chunks name: of a version, to be read, or of an inode, to be written (see `reopen`, `reopenToWrite`). */
+export type ChunkFile = { readonly path: string } & ({ readonly version: string } | { readonly inode: string });
+
+// A slot of the shared memory: the source, then the result or what is stored, then what is derived for comparison.
+const RESULT = CHUNK_BYTES;
+const DERIVED = 2 * CHUNK_BYTES;
+const SLOT_BYTES = 3 * CHUNK_BYTES;
+
+/** Bytes of scratch for the kernels of one thread, after the slots. */
+const SCRATCH_BYTES = 64;
+
+/** The address of a slot. */
+function slotAddress(slot: number): number {
+  return FIRST_ADDRESS + slot * SLOT_BYTES;
+}
+
+/** Where the bytes of a processed chunk are: the stored ones, or those that were or would be written. */
+function output(chunk: Chunk, slot: number): { address: number; bytes: number } {
+  const { source, stored, target, blocks } = chunk;
+  const bytes = (stored ?? target ?? source)!.bytes;
+  return { address: slotAddress(slot) + (stored || blocks?.source ? RESULT : 0), bytes };
+}
+
+/** One thread's view of the work: its own file handles and kernels over the shared memory. */
+export class ChunkProcessor {
+  readonly #memory: Uint8Array;
+  readonly #kernels: BlockKernels;
+  readonly #files: { path: string; file: Deno.FsFile }[] = [];
+
+  /**
+   * @param scratch address of the thread's own scratch in `memory`
+   * @throws {SystemError} a file can't be opened, or is not the one that it was
+   */
+  constructor(memory: WebAssembly.Memory, files: readonly ChunkFile[], scratch: number) {
+    this.#memory = new Uint8Array(memory.buffer);
+    this.#kernels = wasmKernels(memory, scratch);
+    for (const file of files) {
+      const { path } = file;
+      const opened = "inode" in file ? reopenToWrite(path, file.inode) : reopen(path, file.version);
+      this.#files.push({ path, file: opened });
+    }
+  }
+
+  /**
+   * Reads what the chunk names, encodes the source's blocks, compares with what is stored (blocks with the encoded
+   * source, plain bytes with the source's), and writes to the target.
+   */
+  process(chunk: Chunk, slot: number): ChunkResult {
+    const { source, stored, target, blocks } = chunk;
+    const kernels = this.#kernels;
+    const at = slotAddress(slot);
+    const result = { unencodable: -1, badScale: -1, difference: -1, errors: 0, squares: 0 };
+    if (source) this.#read(source, at);
+    if (stored) this.#read(stored, at + RESULT);
+    if (blocks) {
+      const format = FORMATS.get(blocks.target) as BlockFormat;
+      if (stored) result.badScale = kernels.checkScales(format, at + RESULT, blocks.count);
+      if (blocks.source) {
+        const from = FORMATS.get(blocks.source) as FloatFormat;
+        result.unencodable = kernels.encode(from, format, at, at + (stored ? DERIVED : RESULT), blocks.count);
+        if (stored) Object.assign(result, kernels.error(from, format, at, at + RESULT, blocks.count));
+      }
+    }
+    if (stored && source) {
+      result.difference = kernels.firstDifference(at + RESULT, at + (blocks ? DERIVED : 0), stored.bytes);
+    }
+    if (target && result.unencodable < 0) {
+      const { address, bytes } = output(chunk, slot);
+      const { file, path } = this.#files[target.file];
+      writeAt(file, path, target.offset, this.#memory.subarray(address, address + bytes));
+    }
+    return result;
+  }
+
+  #read({ file, offset, bytes }: Span, address: number): void {
+    const { file: handle, path } = this.#files[file];
+    readAt(handle, path, offset, this.#memory.subarray(address, address + bytes));
+  }
+
+  /** Closes the files. */
+  close(): void {
+    for (const { file } of this.#files) file.close();
+  }
+}
+
+/** What the main thread sends to a worker. */
+export type ToWorker =
+  | { start: { memory: WebAssembly.Memory; files: readonly ChunkFile[]; scratch: number } }
+  | { chunk: Chunk; slot: number; index: number };
+
+/** What a worker answers. */
+export type FromWorker = { index: number; slot: number } & ({ result: ChunkResult } | { error: WireError });
+
+/** An error on its way between threads, which keep no classes. */
+export interface WireError {
+  name: string;
+  message: string;
+  stack?: string;
+}
+
+function revive({ name, message, stack }: WireError): Error {
+  const classes: Record<string, { prototype: Error }> = { CheckpointError, SystemError };
+  const error: Error = Object.create((classes[name] ?? Error).prototype);
+  return Object.assign(error, { name, message, stack });
+}
+
+/** Chunks that a worker has at hand: as many as it can do while this thread hashes and encodes one. */
+const WORKER_QUEUE = 4;
+
+/**
+ * Works on `chunks` and calls `consume` with each in its order, on this thread, which takes part in the work too.
+ *
+ * @param files the files that spans name; those to be written must exist
+ * @param threads threads in all, this one included
+ * @param consume gets the chunk, what came of it, and its bytes: what is stored, or what was written, or the source
+ * @throws {SystemError} a file that is read was changed meanwhile
+ * @throws whatever a thread throws, or `consume`, or the reason of `signal`; no thread works any more by then
+ */
+export async function runChunks(
+  files: readonly ChunkFile[],
+  chunks: Iterable<Chunk>,
+  threads: number,
+  consume: (chunk: Chunk, result: ChunkResult, bytes: Uint8Array) => void,
+  signal?: AbortSignal,
+): Promise<void> {
+  const slots = (threads - 1) * WORKER_QUEUE + 2;
+  const scratch = (thread: number) => slotAddress(slots) + thread * SCRATCH_BYTES;
+  const memory = allocate(scratch(threads));
+  const bytes = new Uint8Array(memory.buffer);
+  const free = Array.from({ length: slots }, (_, slot) => slot);
+  const ready = new Map<number, { chunk: Chunk; slot: number; result: ChunkResult }>();
+  const pending = new Map<number, Chunk>();
+  let failure: Error | undefined;
+  let wake = () => {};
+
+  const local = new ChunkProcessor(memory, files, scratch(0));
+  const workers = Array.from({ length: threads - 1 }, (_, n) => {
+    const worker = new Worker(new URL("./chunk_worker.ts", import.meta.url), { type: "module" });
+    const state = { worker, load: 0 };
+    worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
+      state.load--;
+      if ("error" in data) failure ??= revive(data.error);
+      else {
+        ready.set(data.index, { chunk: pending.get(data.index)!, slot: data.slot, result: data.result });
+        pending.delete(data.index);
+      }
+      wake();
+    };
+    worker.onerror = (event) => {
+      event.preventDefault();
+      failure ??= new Error(`a thread failed: ${event.message}`);
+      wake();
+    };
+    worker.postMessage({ start: { memory, files, scratch: scratch(n + 1) } } satisfies ToWorker);
+    return state;
+  });
+
+  try {
+    const source = chunks[Symbol.iterator]();
+    let upcoming = source.next();
+    let started = 0;
+    let consumed = 0;
+    while (!upcoming.done || consumed < started) {
+      // Messages and signals arrive between turns of the event loop only.
+      await nextTurn();
+      signal?.throwIfAborted();
+      while (!upcoming.done && free.length > 0) {
+        const idle = workers.find(({ load }) => load < WORKER_QUEUE);
+        if (idle === undefined) break;
+        const slot = free.pop()!;
+        pending.set(started, upcoming.value);
+        idle.worker.postMessage({ chunk: upcoming.value, slot, index: started } satisfies ToWorker);
+        idle.load++;
+        started++;
+        upcoming = source.next();
+      }
+      if (failure) throw failure;
+      const next = ready.get(consumed);
+      if (next !== undefined) {
+        const { address, bytes: length } = output(next.chunk, next.slot);
+        consume(next.chunk, next.result, bytes.subarray(address, address + length));
+        ready.delete(consumed++);
+        free.push(next.slot);
+      } else if (!upcoming.done && free.length > 0) {
+        const chunk = upcoming.value;
+        const slot = free.pop()!;
+        const index = started++;
+        upcoming = source.next();
+        ready.set(index, { chunk, slot, result: local.process(chunk, slot) });
+      } else {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+          // A message that came since the last turn has called the old wake.
+          if (failure || ready.has(consumed)) resolve();
+          signal?.addEventListener("abort", () => resolve(), { once: true });
+        });
+      }
+    }
+    checkUnchanged(files.filter((file) => "version" in file));
+  } finally {
+    local.close();
+    for (const { worker } of workers) worker.terminate();
+  }
+}

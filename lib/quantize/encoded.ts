@@ -1,0 +1,93 @@
+/**
+ * A checkpoint as quantizing would make it, without writing it: blocks are encoded when they are read.
+ *
+ * @module
+ */
+
+import { CHUNK_BYTES } from "./chunks.ts";
+import { BLOCK } from "../format/blocks.ts";
+import { nameOf, TensorReader } from "../format/checkpoint.ts";
+import type { BlockKernels } from "../kernels/codec.ts";
+import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
+import { checkEncoded, type Plan, type PlannedTensor } from "./quantize.ts";
+
+/** Where blocks are put; a block is never longer than the weights that it is made of. */
+const RESULT = FIRST_ADDRESS + CHUNK_BYTES;
+
+/** Reads tensors of the checkpoint that a plan describes. Close it when the last is read. */
+export class EncodedReader {
+  readonly #plan: Plan;
+  readonly #tensors: ReadonlyMap<string, PlannedTensor>;
+  readonly #source: TensorReader;
+  readonly #memory: Uint8Array;
+  readonly #kernels: BlockKernels;
+
+  /** Opens the source's files. @throws {SystemError} */
+  constructor(plan: Plan) {
+    this.#plan = plan;
+    this.#tensors = new Map(plan.tensors.map((tensor) => [tensor.source.name, tensor]));
+    this.#source = new TensorReader(plan.source);
+    const memory = allocate(RESULT + CHUNK_BYTES);
+    this.#memory = new Uint8Array(memory.buffer);
+    this.#kernels = wasmKernels(memory, 0);
+  }
+
+  /** The source's files, for messages. */
+  get path(): string {
+    return nameOf(this.#plan.source);
+  }
+
+  /** The names of all tensors. */
+  get names(): Iterable<string> {
+    return this.#tensors.keys();
+  }
+
+  /** A tensor's dtype after quantizing, its shape, and the file of its source; undefined if there is none of that name. */
+  find(name: string): { dtype: string; shape: readonly number[]; path: string } | undefined {
+    const found = this.#source.find(name);
+    return found && { ...found, dtype: this.#tensors.get(name)!.dtype };
+  }
+
+  /**
+   * Fills `into` with what quantizing would store from byte `offset` of the tensor on; both are multiples of a block.
+   *
+   * @throws {CheckpointError} a weight is not finite or a scale overflows, naming tensor, row, and column or block
+   * @throws {SystemError} the source can't be read
+   */
+  read(name: string, offset: number, into: Uint8Array): void {
+    const tensor = this.#tensors.get(name)!;
+    const { from } = tensor;
+    if (from === undefined) return this.#source.read(name, offset, into);
+    const { format } = this.#plan;
+    const { blockBytes } = format;
+    const sourceBytes = BLOCK * from.blockBytes;
+    const most = Math.floor(CHUNK_BYTES / sourceBytes);
+    const [begin, end] = [offset / blockBytes, (offset + into.length) / blockBytes];
+    for (let first = begin; first < end; first += most) {
+      const count = Math.min(most, end - first);
+      this.#source.read(
+        name,
+        first * sourceBytes,
+        this.#memory.subarray(FIRST_ADDRESS, FIRST_ADDRESS + count * sourceBytes),
+      );
+      const unencodable = this.#kernels.encode(from, format, FIRST_ADDRESS, RESULT, count);
+      checkEncoded(this.#plan, { tensor, first }, { unencodable });
+      into.set(this.#memory.subarray(RESULT, RESULT + count * blockBytes), (first - begin) * blockBytes);
+    }
+  }
+
+  /** To be called after the last read: what was read is of one version of the source. @throws {SystemError} */
+  checkUnchanged(): void {
+    this.#source.checkUnchanged();
+  }
+
+  /** Closes the files. */
+  close(): void {
+    this.#source.close();
+  }
+
+  /** Closes the files at the end of the block that declares the reader with `using`. */
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}

@@ -1,0 +1,237 @@
+/**
+ * `rabbit verify`: reads every block of a checkpoint, and with the source derives every block again.
+ *
+ * @module
+ */
+
+import type { Hash } from "node:crypto";
+import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks } from "./chunks.ts";
+import { CheckpointError } from "../errors.ts";
+import { BLOCK, type BlockFormat, FORMATS } from "../format/blocks.ts";
+import { type Checkpoint, nameOf, readAt, reopen, type Tensor } from "../format/checkpoint.ts";
+import { sha256 } from "../files/node.ts";
+import { checkEncoded, piecesOf, type Placed, type PlannedTensor, planQuantize, type Progress } from "./quantize.ts";
+
+/** Options of {@link verify} and {@link verifyAgainst}. */
+export interface VerifyOptions {
+  readonly threads: number;
+  readonly signal?: AbortSignal;
+  readonly progress?: Progress;
+}
+
+/** A checkpoint whose every block is sound. */
+export interface Verified {
+  /** SHA-256 of each file, in the order of the files. */
+  readonly digests: readonly string[];
+  /** Quantized blocks that were read. */
+  readonly blocks: number;
+}
+
+/** How a tensor compares with what the source gives. */
+export interface TensorReport {
+  readonly name: string;
+  readonly equal: boolean;
+  /** Where they first differ: row and block for blocks, the byte for others. */
+  readonly row?: number;
+  readonly block?: number;
+  readonly byte?: number;
+  /** What differs besides bytes: the tensor is on one side only, or dtype or shape differ. */
+  readonly problem?: string;
+  /** sqrt(sum (w - v)^2 / sum w^2) over the tensor's weights w and stored values v; only for quantized tensors. */
+  readonly rms?: number;
+  /** sum w^2; with it the errors of tensors can be combined: rms^2 * squares is the sum of (w - v)^2. */
+  readonly squares?: number;
+}
+
+/** What {@link verifyAgainst} found. */
+export interface Against extends Verified {
+  readonly tensors: readonly TensorReport[];
+  /** The relative RMS error over all quantized tensors. */
+  readonly rms: number;
+}
+
+/**
+ * Reads every byte of a checkpoint and checks every scale.
+ *
+ * @throws {CheckpointError} a scale is not a finite binary16, naming tensor, row and block
+ */
+export async function verify(checkpoint: Checkpoint, options: VerifyOptions): Promise<Verified> {
+  const { width } = checkpoint;
+  const digests = await Digests.of(checkpoint);
+  const places = new Map<Chunk, { tensor: Tensor; first: number }>();
+  const chunks = (function* () {
+    for (const tensor of checkpoint.tensors) {
+      const unit = tensor.dtype === width?.name ? width.blockBytes : 1;
+      const units = tensor.bytes / unit;
+      const most = Math.floor(CHUNK_BYTES / unit);
+      for (let first = 0; first < units; first += most) {
+        const count = Math.min(most, units - first);
+        const stored = { file: tensor.file, offset: tensor.offset + first * unit, bytes: count * unit };
+        const chunk: Chunk = { stored, blocks: unit > 1 ? { count, target: width!.name } : undefined };
+        places.set(chunk, { tensor, first });
+        yield chunk;
+      }
+    }
+  })();
+  let blocks = 0;
+  let done = 0;
+  await runChunks(checkpoint.files, chunks, options.threads, (chunk, result, bytes) => {
+    const { tensor, first } = places.get(chunk)!;
+    places.delete(chunk);
+    checkScale(checkpoint, tensor, first, result);
+    blocks += chunk.blocks?.count ?? 0;
+    digests.update(chunk.stored!.file, bytes);
+    options.progress?.(done += bytes.length);
+  }, options.signal);
+  return { digests: digests.finish(), blocks };
+}
+
+/**
+ * Verifies a quantized checkpoint and compares every tensor with what quantizing `source` gives. Tensors are matched
+ * by their names; their order is free.
+ *
+ * @throws {CheckpointError} as {@link verify}; `checkpoint` is not quantized; `source` can't be quantized
+ */
+export async function verifyAgainst(
+  checkpoint: Checkpoint,
+  source: Checkpoint,
+  options: VerifyOptions,
+): Promise<Against> {
+  const format = checkpoint.width;
+  if (format === undefined) {
+    throw new CheckpointError(
+      { path: nameOf(checkpoint), field: "__metadata__" },
+      "declares no width, so it is not a quantized checkpoint; --against needs one",
+    );
+  }
+  const plan = planQuantize(source, format);
+  const planned = new Map(plan.tensors.map((tensor) => [tensor.source.name, tensor]));
+  const digests = await Digests.of(checkpoint);
+  const reports = new Map<string, { -readonly [K in keyof TensorReport]: TensorReport[K] }>();
+  const sums = new Map<string, { errors: number; squares: number }>();
+  const places = new Map<Chunk, Placed & { stored: Tensor }>();
+  const shift = checkpoint.files.length;
+  const chunks = (function* () {
+    for (const stored of checkpoint.tensors) {
+      const tensor = planned.get(stored.name);
+      const problem = mismatch(stored, tensor);
+      reports.set(stored.name, { name: stored.name, equal: problem === undefined, problem });
+      if (problem !== undefined) {
+        yield* plainChunks(stored);
+        continue;
+      }
+      for (const piece of piecesOf(tensor!, format, { ...stored }, "stored")) {
+        const source = { ...piece.chunk.source!, file: piece.chunk.source!.file + shift };
+        const chunk = { ...piece.chunk, source };
+        places.set(chunk, { ...piece, chunk, stored });
+        yield chunk;
+      }
+    }
+  })();
+  let blocks = 0;
+  let done = 0;
+  await runChunks([...checkpoint.files, ...source.files], chunks, options.threads, (chunk, result, bytes) => {
+    digests.update(chunk.stored!.file, bytes);
+    options.progress?.(done += bytes.length);
+    const place = places.get(chunk);
+    if (place === undefined) return;
+    places.delete(chunk);
+    const { stored, first, tensor } = place;
+    checkScale(checkpoint, stored, first, result);
+    checkEncoded(plan, place, result);
+    const report = reports.get(stored.name)!;
+    if (report.equal && result.difference >= 0) {
+      report.equal = false;
+      if (tensor.from) {
+        Object.assign(report, blockAt(stored, first + Math.floor(result.difference / format.blockBytes)));
+      } else report.byte = first + result.difference;
+    }
+    if (tensor.from) {
+      blocks += chunk.blocks!.count;
+      const sum = sums.get(stored.name) ?? { errors: 0, squares: 0 };
+      sums.set(stored.name, { errors: sum.errors + result.errors, squares: sum.squares + result.squares });
+    }
+  }, options.signal);
+  for (const name of planned.keys()) {
+    if (!reports.has(name)) reports.set(name, { name, equal: false, problem: "missing from the quantized checkpoint" });
+  }
+  const total = { errors: 0, squares: 0 };
+  for (const [name, { errors, squares }] of sums) {
+    Object.assign(reports.get(name)!, { rms: relative(errors, squares), squares });
+    total.errors += errors;
+    total.squares += squares;
+  }
+  return {
+    digests: digests.finish(),
+    blocks,
+    tensors: [...reports.values()],
+    rms: relative(total.errors, total.squares),
+  };
+}
+
+function relative(errors: number, squares: number): number {
+  return squares === 0 ? 0 : Math.sqrt(errors / squares);
+}
+
+function mismatch(stored: Tensor, planned: PlannedTensor | undefined): string | undefined {
+  if (planned === undefined) return "not in the source";
+  const { shape } = planned.source;
+  if (String(stored.shape) !== String(shape) || stored.shape.length !== shape.length) {
+    return `shape [${stored.shape}], the source has [${shape}]`;
+  }
+  if (stored.dtype !== planned.dtype) return `dtype ${stored.dtype}, the source has ${planned.dtype}`;
+  return undefined;
+}
+
+function* plainChunks(tensor: Tensor): Generator<Chunk> {
+  for (let at = 0; at < tensor.bytes; at += CHUNK_BYTES) {
+    const bytes = Math.min(CHUNK_BYTES, tensor.bytes - at);
+    yield { stored: { file: tensor.file, offset: tensor.offset + at, bytes } };
+  }
+}
+
+function blockAt(tensor: Tensor, index: number): { row: number; block: number } {
+  const perRow = tensor.shape[1] / BLOCK;
+  return { row: Math.floor(index / perRow), block: index % perRow };
+}
+
+function checkScale(checkpoint: Checkpoint, tensor: Tensor, first: number, result: ChunkResult): void {
+  if (result.badScale < 0) return;
+  const { path, version } = checkpoint.files[tensor.file];
+  const index = first + result.badScale;
+  const { row, block } = blockAt(tensor, index);
+  const { blockBytes } = FORMATS.get(tensor.dtype) as BlockFormat;
+  const bits = new Uint8Array(2);
+  {
+    using file = reopen(path, version);
+    readAt(file, path, tensor.offset + index * blockBytes, bits);
+  }
+  const pattern = (bits[1] << 8 | bits[0]).toString(16).padStart(4, "0");
+  throw new CheckpointError(
+    { path, tensor: tensor.name, field: "scale" },
+    `row ${row} block ${block}: the binary16 ${pattern} is not finite; the file is damaged, quantize again`,
+  );
+}
+
+/** The SHA-256 of each file of a checkpoint: the header is read here, the tensors come in the order of the data. */
+class Digests {
+  private constructor(readonly hashes: readonly Hash[]) {}
+
+  static async of(checkpoint: Checkpoint): Promise<Digests> {
+    const hashes = checkpoint.files.map(async ({ path, dataStart, version }) => {
+      using file = reopen(path, version);
+      const start = new Uint8Array(dataStart);
+      readAt(file, path, 0, start);
+      return (await sha256()).update(start);
+    });
+    return new Digests(await Promise.all(hashes));
+  }
+
+  update(file: number, bytes: Uint8Array): void {
+    this.hashes[file].update(bytes);
+  }
+
+  finish(): string[] {
+    return this.hashes.map((hash) => hash.digest("hex"));
+  }
+}

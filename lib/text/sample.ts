@@ -1,0 +1,115 @@
+/**
+ * Drawing a token from logits. Every step has a defined order in binary64, so that a seed gives the same tokens on every
+ * machine.
+ *
+ * @module
+ */
+
+import { greedy } from "../measure/compare.ts";
+
+/** How a token is drawn. */
+export interface Sampling {
+  /** Above zero: logits are divided by it. */
+  readonly temperature: number;
+  /** Above 0, to 1: only the most probable tokens that together have this probability are drawn. */
+  readonly topP: number;
+  /** 0 to 2^53 - 1: the state that the generator begins with. */
+  readonly seed: number;
+}
+
+/**
+ * SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"; the constants are those of
+ * Java's SplittableRandom): the state grows by 0x9e3779b97f4a7c15, and is mixed by two xor-shift-multiplies.
+ */
+export class SplitMix64 {
+  #state: bigint;
+
+  constructor(seed: number) {
+    this.#state = BigInt(seed);
+  }
+
+  /** The next 64 bits. */
+  next(): bigint {
+    this.#state = BigInt.asUintN(64, this.#state + 0x9e3779b97f4a7c15n);
+    let z = this.#state;
+    z = BigInt.asUintN(64, (z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n);
+    z = BigInt.asUintN(64, (z ^ (z >> 27n)) * 0x94d049bb133111ebn);
+    return z ^ (z >> 31n);
+  }
+
+  /** The upper 53 of the next bits over 2^53: 0 to 1, exclusive. */
+  unit(): number {
+    return Number(this.next() >> 11n) / 2 ** 53;
+  }
+}
+
+/** Draws tokens, one number of the generator each. */
+export class Sampler {
+  readonly #random: SplitMix64;
+
+  constructor(readonly sampling: Sampling) {
+    this.#random = new SplitMix64(sampling.seed);
+  }
+
+  /** The next token. @throws {UsageError} the logits are not finite */
+  draw(logits: Float32Array): number {
+    const { temperature, topP } = this.sampling;
+    return pick(weights(logits, temperature), topP, this.#random.unit());
+  }
+}
+
+/**
+ * The numerators of the softmax of logits / temperature: exp((logit - the largest logit) / temperature).
+ *
+ * @throws {UsageError} the logits are not finite
+ */
+export function weights(logits: Float32Array, temperature: number): Float64Array {
+  const max = logits[greedy(logits)];
+  // A loop: Float64Array.from takes several times as long, which every token would wait for.
+  const weights = new Float64Array(logits.length);
+  for (let id = 0; id < logits.length; id++) weights[id] = Math.exp((logits[id] - max) / temperature);
+  return weights;
+}
+
+/**
+ * The token at `unit` of the distribution.
+ *
+ * The total is the sum of all weights in the order of the ids. With topP 1 the candidates are all tokens in that order;
+ * below 1 they are the fewest tokens, in the order of falling weight and rising id, whose sum reaches topP * total
+ * (nucleus sampling; Holtzman et al. 2020, "The curious case of neural text degeneration"). The token is the first
+ * candidate at which the running sum exceeds unit * the sum of the candidates.
+ *
+ * @param weights not negative, not all zero
+ * @param unit 0 to 1, exclusive
+ */
+export function pick(weights: Float64Array, topP: number, unit: number): number {
+  const total = sum(weights);
+  if (topP === 1) return passing(weights, unit * total);
+  const ids = nucleus(weights, topP, total);
+  const candidates = Float64Array.from(ids, (id) => weights[id]);
+  return ids[passing(candidates, unit * sum(candidates))];
+}
+
+function sum(values: Float64Array): number {
+  let sum = 0;
+  for (let n = 0; n < values.length; n++) sum += values[n];
+  return sum;
+}
+
+/** The first index at which the running sum exceeds `goal`, which is below the sum of all. */
+function passing(values: Float64Array, goal: number): number {
+  let reached = 0;
+  return values.findIndex((value) => (reached += value) > goal);
+}
+
+function nucleus(weights: Float64Array, topP: number, total: number): number[] {
+  // All tokens below this together have half of what may be left out at most, so that the others hold the nucleus;
+  // sorting those few is what makes this fast.
+  const least = (1 - topP) * total / (2 * weights.length);
+  const ids: number[] = [];
+  for (let id = 0; id < weights.length; id++) if (weights[id] >= least && weights[id] > 0) ids.push(id);
+  ids.sort((a, b) => weights[b] - weights[a] || a - b);
+  let reached = 0;
+  const last = ids.findIndex((id) => (reached += weights[id]) >= topP * total);
+  return ids.slice(0, last < 0 ? ids.length : last + 1);
+}

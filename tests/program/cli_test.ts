@@ -1,0 +1,854 @@
+/**
+ * The real program, as a shell would run it: what it prints, its exit status, and what it leaves behind.
+ * RABBIT_BIN=path runs the same tests on the executable.
+ */
+
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import config from "../../deno.json" with { type: "json" };
+import { inTemporary, PROGRAM, rabbit, type Ran, ROOT, sha256, text, tree } from "../support/program.ts";
+import { needs } from "../support/needs.ts";
+import { concat, container, type Entry, safetensors, TINY } from "../support/testing.ts";
+
+const DOWN = "model.layers.0.mlp.down_proj.weight";
+const NORM = "model.norm.weight";
+const MODEL = "model.safetensors";
+const COMMANDS = ["quantize", "verify", "inspect", "compare", "advise", "report", "infer", "export", "import", "gen"];
+
+/** A matrix of F32 weights that `weight` gives for row and column. */
+function f32(
+  name: string,
+  rows: number,
+  columns: number,
+  weight = (r: number, c: number) => Math.sin(r * 7 + c),
+): Entry {
+  const values = Float32Array.from({ length: rows * columns }, (_, n) => weight(Math.floor(n / columns), n % columns));
+  return { name, dtype: "F32", shape: [rows, columns], bytes: new Uint8Array(values.buffer) };
+}
+
+/** A vector, which quantize keeps. */
+function vector(name: string): Entry {
+  return { name, dtype: "F32", shape: [8], bytes: new Uint8Array(new Float32Array(8).fill(1).buffer) };
+}
+
+const Q4 = { format: "rabbit-q4b32", block: "32", scale: "f16" };
+const Q8 = { format: "rabbit-q8b32", block: "32", scale: "f16" };
+
+/** A matrix of blocks whose scales are one but for that of `row` and `block`. */
+function blocks(name: string, bits: 4 | 8, row = -1, block = -1, scale = 0x3c00): Entry {
+  const blockBytes = 2 + 4 * bits;
+  const bytes = new Uint8Array(8 * blockBytes);
+  for (let n = 0; n < 8; n++) {
+    new DataView(bytes.buffer).setUint16(n * blockBytes, n === row * 2 + block ? scale : 0x3c00, true);
+  }
+  return { name, dtype: `Q${bits}B32`, shape: [4, 64], bytes };
+}
+
+/** Writes the files of a checkpoint directory: the weights, and what a user needs beside them. */
+function checkpoint(directory: string, weights: Uint8Array | Record<string, Uint8Array | string>): void {
+  Deno.mkdirSync(directory, { recursive: true });
+  const files = weights instanceof Uint8Array ? { [MODEL]: weights } : weights;
+  const all = { "config.json": "{}\n", "vocab.json": "{}\n", "merges.txt": "\n", ...files };
+  for (const [name, content] of Object.entries(all)) {
+    if (typeof content === "string") Deno.writeTextFileSync(`${directory}/${name}`, content);
+    else Deno.writeFileSync(`${directory}/${name}`, content);
+  }
+}
+
+/** A small sound source. */
+const SOUND = safetensors([f32(DOWN, 4, 64), vector(NORM)]);
+
+/** Runs a command that must fail with exactly `line` on standard error, nothing on standard output, and no change. */
+async function refused(cwd: string, args: string[], status: number, line: string): Promise<void> {
+  const before = tree(cwd);
+  const ran = await rabbit(cwd, args);
+  const what = `rabbit ${args.join(" ")}`;
+  assertEquals(ran, { code: status, out: "", err: `rabbit: ${line}\n` }, what);
+  assertEquals(tree(cwd), before, `${what} left something behind`);
+}
+
+/** Calls `test` with each item; two run at a time, which suits small machines. */
+async function inPairs<T>(items: readonly T[], test: (item: T) => Promise<void>): Promise<void> {
+  for (let n = 0; n < items.length; n += 2) await Promise.all(items.slice(n, n + 2).map(test));
+}
+
+/** The keys of lines `NAME key=value …`, in order, without repetitions. */
+function keys(lines: string): string[] {
+  return [...new Set([...lines.matchAll(/ ([a-z_]+)=/g)].map(([, key]) => key))];
+}
+
+/** The keys of a JSON object and of the objects in its lists, in order, without the names of the lists. */
+function jsonKeys(value: Record<string, unknown>): string[] {
+  return [
+    ...new Set(
+      Object.entries(value).flatMap(([key, inner]) =>
+        Array.isArray(inner) && typeof inner[0] === "object" ? inner.flatMap(jsonKeys) : [key]
+      ),
+    ),
+  ];
+}
+
+function sound({ code, err }: Ran, status = 0): void {
+  assertEquals({ code, err }, { code: status, err: "" });
+}
+
+// Help and usage
+
+Deno.test("--help lists the commands, --version prints the version", async () => {
+  for (const word of ["--help", "-h", "help"]) {
+    const help = await rabbit(".", [word]);
+    sound(help);
+    for (const name of COMMANDS) assertMatch(help.out, new RegExp(`^  ${name} `, "m"));
+  }
+  const version = await rabbit(".", ["--version"]);
+  assertEquals({ ...version, out: "" }, { code: 0, out: "", err: "" });
+  // The git revision where there is one.
+  assertMatch(version.out, /^rabbit \d+\.\d+\.\d+( \([0-9a-f]{7,}(-dirty)?\))?\n$/);
+  assertStringIncludes(version.out, `rabbit ${config.version}`);
+  assertEquals((await rabbit(".", [])).code, 2);
+});
+
+Deno.test("help COMMAND, COMMAND --help and COMMAND -h are the same, whatever stands beside", () =>
+  inPairs([...COMMANDS, "help"], async (name) => {
+    const help = await rabbit(".", name === "help" ? ["--help"] : [name, "--help"]);
+    sound(help);
+    const words = [["help", name], ["-h", name], ["--help", name]];
+    if (name !== "help") words.push([name, "-h"], [name, "-h", "--json", "--threads", "0"]);
+    const takesThreads = help.out.includes("--threads");
+    for (const args of words.filter((args) => takesThreads || !args.includes("--threads"))) {
+      assertEquals(await rabbit(".", args), help, args.join(" "));
+    }
+  }));
+
+for (const name of COMMANDS) {
+  Deno.test(`${name} --help has usage, every option, exit status and an example`, async () => {
+    const help = await rabbit(".", [name, "--help"]);
+    sound(help);
+    const usage = /^usage: rabbit .*/m.exec(help.out)![0];
+    for (const [flag] of usage.matchAll(/--[a-z-]+/g)) assertMatch(help.out, new RegExp(`^  ${flag}\\b.*  \\S`, "m"));
+    assertMatch(help.out, /^exit status: 0 .*, 2 trouble$/m);
+    assertMatch(help.out, new RegExp(`^example: rabbit ${name} `, "m"));
+    const writes = ["quantize", "report", "import", "gen"].includes(name);
+    assertEquals((await rabbit(".", [name, "--out", "x", "--help"])).code, writes ? 0 : 2);
+  });
+}
+
+const USAGE: [string[], string][] = [
+  [["verfy"], 'unknown command "verfy"; did you mean verify?'],
+  [["xyzzyx"], 'unknown command "xyzzyx"; see rabbit --help'],
+  [["hlep"], 'unknown command "hlep"; did you mean help?'],
+  [["help", "verfy"], 'unknown command "verfy"; did you mean verify?'],
+  [["help", "nonsense"], 'unknown command "nonsense"; see rabbit --help'],
+  [["--help", "xyzzyx"], 'unknown command "xyzzyx"; see rabbit --help'],
+  [["help", "verify", "gate"], 'unexpected argument "gate"; see rabbit --help'],
+  [["--version", "verify"], 'unexpected argument "verify"; see rabbit --help'],
+  [["gate", "help"], 'gate: unexpected argument "help"; see rabbit gate --help'],
+  [["inspect", "help"], "inspect: cannot open help: no such file or directory"],
+  [["inspect", "--", "-h"], "inspect: cannot open -h: no such file or directory"],
+  [["infer", "--model", "-h"], "infer: cannot open -h: no such file or directory"],
+  [["inspect", "-hx"], 'inspect: unknown option "-hx"; see rabbit inspect --help'],
+  [["--frob"], 'unknown command "--frob"; see rabbit --help'],
+  [["quantize", "--bist", "4"], 'quantize: unknown option "--bist"; did you mean --bits?'],
+  [["quantize", "--bist=4"], 'quantize: unknown option "--bist"; did you mean --bits?'],
+  [["inspect", "--against", "a"], 'inspect: unknown option "--against"; see rabbit inspect --help'],
+  [["verify", "-x", "a"], 'verify: unknown option "-x"; see rabbit verify --help'],
+  [["quantize"], "quantize: --in DIR|FILE is missing; see rabbit quantize --help"],
+  [["quantize", "--in", "a"], "quantize: --out DIR is missing; see rabbit quantize --help"],
+  [["gen"], "gen: --out DIR is missing; see rabbit gen --help"],
+  [["verify"], "verify: FILE|DIR is missing; see rabbit verify --help"],
+  [["inspect"], "inspect: FILE|DIR is missing; see rabbit inspect --help"],
+  [["verify", "a", "b"], 'verify: unexpected argument "b"; see rabbit verify --help'],
+  [["quantize", "--in", "a", "--out", "b", "c"], 'quantize: unexpected argument "c"; see rabbit quantize --help'],
+  [["quantize", "--in"], "quantize: --in needs a value"],
+  [["quantize", "--in", "--out", "b"], "quantize: --in needs a value"],
+  [["quantize", "--in", "", "--out", "b"], "quantize: --in needs a value"],
+  [["quantize", "--in=", "--out", "b"], "quantize: --in needs a value"],
+  [["quantize", "--in", "a", "--in", "b", "--out", "c"], "quantize: --in is given 2 times"],
+  [["quantize", "--in", "a", "--out", "b", "--force=yes"], "quantize: --force takes no value"],
+  [["quantize", "--in", "a", "--out", "b", "--bits", "5"], 'quantize: --bits takes 4 or 8, found "5"'],
+  [["gen", "--out", "a", "--exact", "16"], 'gen: --exact takes 4 or 8, found "16"'],
+  [["gen", "--out", "a", "--seed", "-1"], 'gen: --seed takes a whole number of 0 to 4294967295, found "-1"'],
+  [["verify", "a", "--threads", "0"], 'verify: --threads takes a whole number of 1 to 256, found "0"'],
+  [["verify", "a", "--threads", "1.5"], 'verify: --threads takes a whole number of 1 to 256, found "1.5"'],
+  [["quantize", "--in", "gone", "--out", "b"], "quantize: cannot open gone: no such file or directory"],
+  [["verify", "gone"], "verify: cannot open gone: no such file or directory"],
+  [["inspect", "gone"], "inspect: cannot open gone: no such file or directory"],
+  [["inspect", "--", "--gone"], "inspect: cannot open --gone: no such file or directory"],
+];
+
+Deno.test("a wrong command line is refused in one line that says what to do", () =>
+  inTemporary(async (cwd) => {
+    await inPairs(USAGE, ([args, line]) => refused(cwd, args, 2, line));
+  }));
+
+// What the commands print
+
+Deno.test("gen, quantize, verify and inspect print their lines, and --json the same keys and values", () =>
+  inTemporary(async (cwd) => {
+    const both = async (args: string[], fresh?: string) => {
+      const lines = await rabbit(cwd, args);
+      sound(lines);
+      if (fresh) Deno.removeSync(`${cwd}/${fresh}`, { recursive: true });
+      const json = await rabbit(cwd, [...args, "--json"]);
+      sound(json);
+      assertEquals(json.out.split("\n").length, 2, "one line");
+      const object = JSON.parse(json.out);
+      assertEquals(jsonKeys(object).filter((key) => key !== "verdict"), keys(lines.out), args[0]);
+      return { lines: lines.out, object };
+    };
+
+    const gen = await both(["gen", "--out", "in"], "in");
+    const size = Deno.statSync(`${cwd}/in/${MODEL}`).size;
+    assertEquals(gen.lines, `GEN model=in/model.safetensors bytes=${size} tensors=38 seed=0 exact=none\n`);
+
+    for (const [bits, ratio] of [[4, "0.282"], [8, "0.532"]] as const) {
+      const out = `q${bits}`;
+      const quantize = await both(["quantize", "--in", "in", "--out", out, "--bits", `${bits}`], out);
+      const path = `${cwd}/${out}/${MODEL}`;
+      const { size: bytes } = Deno.statSync(path);
+      const digest = await sha256(path);
+      assertEquals(
+        quantize.lines,
+        `QUANT model=${out}/model.safetensors bytes=${bytes} source_bytes=${size} tensors=38 quantized=29 kept=9 ` +
+          `bits=${bits} block=32 scale=f16\nQUANT ratio=${ratio} digest=${digest}\n`,
+      );
+      assertEquals(quantize.object, {
+        ...{ model: `${out}/model.safetensors`, bytes, source_bytes: size, tensors: 38, quantized: 29, kept: 9 },
+        ...{ bits, block: 32, scale: "f16", ratio: bytes / size, digest },
+      });
+      assertEquals(tree(`${cwd}/${out}`), ["config.json", "merges.txt", MODEL, "vocab.json"]);
+      for (const name of ["config.json", "merges.txt", "vocab.json"]) {
+        assertEquals(await sha256(`${cwd}/${out}/${name}`), await sha256(`${cwd}/in/${name}`));
+      }
+
+      const verify = await both(["verify", out]);
+      assertEquals(
+        verify.lines,
+        `VERIFY model=${out}/model.safetensors bytes=${bytes} format=rabbit-q${bits}b32 tensors=38 quantized=29 ` +
+          `kept=9 blocks=163840\nVERIFY digest=${digest}\nVERIFY OK\n`,
+      );
+      assertEquals(verify.object.verdict, "OK");
+
+      const against = await both(["verify", out, "--against", "in"]);
+      assertEquals(against.lines.match(/^VERIFY tensor=\S+ equal=true( rms=0\.\d{6})?$/gm)?.length, 38);
+      assertMatch(
+        against.lines,
+        /^VERIFY against=in\/model\.safetensors equal=38 different=0 rms=0\.\d{6}\nVERIFY OK$/m,
+      );
+
+      const inspect = await both(["inspect", `${out}/${MODEL}`]);
+      const [first, ...rest] = inspect.lines.trimEnd().split("\n");
+      assertEquals(
+        first,
+        `INSPECT model=${out}/model.safetensors bytes=${bytes} files=1 format=rabbit-q${bits}b32 tensors=38 parameters=5245184`,
+      );
+      assertEquals(rest.length, 38);
+      assertMatch(
+        rest[0],
+        new RegExp(
+          `^INSPECT tensor=model\\.embed_tokens\\.weight dtype=Q${bits}B32 shape=\\[8192,256\\] bytes=\\d+ offset=\\d+$`,
+        ),
+      );
+    }
+  }));
+
+Deno.test("the bytes do not depend on the number of threads", () =>
+  inTemporary(async (cwd) => {
+    sound(await rabbit(cwd, ["gen", "--out", "in"]));
+    const digests = new Set<string>();
+    for (const threads of ["1", "2", "5"]) {
+      sound(await rabbit(cwd, ["quantize", "--in", "in", "--out", threads, "--threads", threads]));
+      digests.add(await sha256(`${cwd}/${threads}/${MODEL}`));
+    }
+    assertEquals(digests.size, 1);
+  }));
+
+Deno.test("quantize takes a file for its source, makes the parents of --out, and warns of missing companions", () =>
+  inTemporary(async (cwd) => {
+    Deno.writeFileSync(`${cwd}/lone.safetensors`, SOUND);
+    const { code, out, err } = await rabbit(cwd, ["quantize", "--in", "lone.safetensors", "--out", "deep/er/out"]);
+    assertEquals(code, 0);
+    assertMatch(out, /^QUANT model=deep\/er\/out\/model\.safetensors bytes=\d+ .*quantized=1 kept=1/);
+    assertEquals(
+      err,
+      ["config.json", "vocab.json", "merges.txt"].map((name) =>
+        `rabbit: warning: quantize: . has no ${name}, so the new checkpoint has none\n`
+      ).join(""),
+    );
+    assertEquals(tree(`${cwd}/deep`), ["er/", "er/out/", `er/out/${MODEL}`]);
+  }));
+
+Deno.test("quantize copies the optional companions that are there", () =>
+  inTemporary(async (cwd) => {
+    checkpoint(`${cwd}/in`, {
+      [MODEL]: SOUND,
+      "tokenizer.json": "{}",
+      "generation_config.json": "{}",
+      "chat_template.jinja": "",
+      "other.txt": "",
+    });
+    sound(await rabbit(cwd, ["quantize", "--in", "in", "--out", "out"]));
+    const copied = ["config.json", "generation_config.json", "merges.txt", MODEL, "tokenizer.json", "vocab.json"];
+    assertEquals(tree(`${cwd}/out`), ["chat_template.jinja", ...copied]);
+  }));
+
+Deno.test("--dry-run prints what would be written, and writes nothing", () =>
+  inTemporary(async (cwd) => {
+    checkpoint(`${cwd}/in`, SOUND);
+    const before = tree(cwd);
+    const dry = await rabbit(cwd, ["quantize", "--in", "in", "--out", "out", "--dry-run"]);
+    sound(dry);
+    assertEquals(tree(cwd), before);
+    const wet = await rabbit(cwd, ["quantize", "--in", "in", "--out", "out"]);
+    assertEquals(dry.out.replace(" dry_run=true", ""), wet.out.replace(/ digest=.*/, ""));
+    const line = "quantize: out/model.safetensors exists already; --force replaces it";
+    await refused(cwd, ["quantize", "--in", "in", "--out", "out", "--dry-run"], 2, line);
+  }));
+
+Deno.test("a sharded source is read as one", () =>
+  inTemporary(async (cwd) => {
+    checkpoint(`${cwd}/in`, shards());
+    sound(await rabbit(cwd, ["quantize", "--in", "in", "--out", "out"]));
+    checkpoint(`${cwd}/one`, safetensors([f32("a", 2, 32), f32("b", 4, 32), vector("c")]));
+    sound(await rabbit(cwd, ["quantize", "--in", "one", "--out", "out1"]));
+    assertEquals(await sha256(`${cwd}/out/${MODEL}`), await sha256(`${cwd}/out1/${MODEL}`));
+    const verify = await rabbit(cwd, ["verify", "out", "--against", "in"]);
+    sound(verify);
+    assertMatch(verify.out, /^VERIFY against=in equal=3 different=0 /m);
+    const { size } = Deno.statSync(`${cwd}/in/s1.safetensors`);
+    const sizes = size + Deno.statSync(`${cwd}/in/s2.safetensors`).size;
+    const inspect = await rabbit(cwd, ["inspect", "in"]);
+    assertStringIncludes(inspect.out, `INSPECT model=in bytes=${sizes} files=2 format=none tensors=3 parameters=200\n`);
+    assertStringIncludes(inspect.out, " file=in/s2.safetensors\n");
+  }));
+
+Deno.test("verify --against says where a checkpoint differs, with status 1", () =>
+  inTemporary(async (cwd) => {
+    checkpoint(`${cwd}/in`, SOUND);
+    checkpoint(
+      `${cwd}/other`,
+      safetensors([
+        f32(DOWN, 4, 64, (r, c) => Math.sin(r * 7 + c) * (r === 2 && c >= 32 ? -1 : 1)),
+        { ...vector(NORM), bytes: new Uint8Array(32) },
+        vector("extra"),
+      ]),
+    );
+    sound(await rabbit(cwd, ["quantize", "--in", "other", "--out", "out"]));
+    const { code, out, err } = await rabbit(cwd, ["verify", "out", "--against", "in"]);
+    assertEquals({ code, err }, { code: 1, err: "" });
+    assertMatch(out, new RegExp(`^VERIFY tensor=${DOWN} equal=false row=2 block=1 rms=\\d`, "m"));
+    assertStringIncludes(out, `VERIFY tensor=${NORM} equal=false byte=2\n`);
+    assertStringIncludes(out, 'VERIFY tensor=extra equal=false problem="not in the source"\n');
+    assertMatch(out, /different=3 rms=\d\.\d{6}\nVERIFY DIFFER\n$/);
+    const line =
+      "verify: other/model.safetensors: __metadata__: declares no width, so it is not a quantized checkpoint; " +
+      "--against needs one";
+    await refused(cwd, ["verify", "other", "--against", "in"], 1, line);
+    await refused(
+      cwd,
+      ["verify", "out", "--against", "gone"],
+      2,
+      "verify: cannot open gone: no such file or directory",
+    );
+  }));
+
+// Refusals of files
+
+function entry(name: string, dtype: string, shape: number[], begin: number, end: number): string {
+  return `"${name}":${JSON.stringify({ dtype, shape, data_offsets: [begin, end] })}`;
+}
+
+const A = entry("a", "F32", [2, 32], 0, 256);
+const lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 269060552\n";
+const zeros = (n: number) => new Uint8Array(n);
+const utf8 = new TextEncoder();
+
+/** A name, a file, and what verify says of it after its path. */
+const FILES: [string, Uint8Array, string][] = [
+  ["empty", zeros(0), "not a safetensors file: 0 bytes, too short for a header"],
+  ["lfs", utf8.encode(lfs), "not a safetensors file but a git-lfs pointer; fetch the file with `git lfs pull`"],
+  [
+    "long-header",
+    Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0),
+    "header: length is 4294967296 bytes, the limit is 100000000; not a safetensors file",
+  ],
+  [
+    "cut-header",
+    SOUND.subarray(0, 40),
+    `header: length is ${
+      new DataView(SOUND.buffer).getUint32(0, true)
+    } bytes, but only 32 follow in the file; the file is truncated`,
+  ],
+  [
+    "cut",
+    SOUND.subarray(0, -40),
+    `tensor "${DOWN}": data_offsets: [0,1024] ends after the data, which have 1016 bytes; the file is truncated`,
+  ],
+  [
+    "longer",
+    concat(SOUND, zeros(16)),
+    "data_offsets: the tensors cover 1056 bytes of data, but the file has 1072",
+  ],
+  ["not-utf8", container(Uint8Array.of(0x7b, 0xff, 0x7d)), "header: not valid UTF-8"],
+  ["array", container("[]"), 'header: expected "{" first, found "[]"'],
+  ["cut-json", container('{"a":'), "header: not valid JSON: expected a value, found the end at character 5"],
+  [
+    "duplicate",
+    container(`{${A},${entry("a", "F32", [2, 32], 256, 512)}}`, zeros(512)),
+    `header: not valid JSON: duplicate key "a" at character ${A.length + 2}`,
+  ],
+  [
+    "overlap",
+    container(`{${A},${entry("b", "F32", [1, 32], 192, 320)}}`, zeros(320)),
+    'tensor "b": data_offsets: [192,320] overlaps the tensor before it, which ends at 256',
+  ],
+  [
+    "hole",
+    container(`{${A},${entry("b", "F32", [1, 8], 320, 352)}}`, zeros(352)),
+    'tensor "b": data_offsets: [320,352] leaves a hole after byte 256',
+  ],
+  [
+    "backwards",
+    container(`{${entry("a", "F32", [2, 32], 256, 0)}}`, zeros(256)),
+    'tensor "a": data_offsets: [256,0] runs backwards',
+  ],
+  [
+    "short",
+    container(`{${entry("a", "F32", [4, 32], 0, 128)}}`, zeros(128)),
+    'tensor "a": data_offsets: [0,128] covers 128 bytes, but shape [4,32] of F32 needs 512',
+  ],
+  [
+    "negative",
+    container(`{${entry("a", "F32", [-2, -32], 0, 256)}}`, zeros(256)),
+    'tensor "a": shape: expected whole numbers of 0 to 2^53-1, found -2',
+  ],
+  [
+    "fraction",
+    container(`{${entry("a", "F32", [2.5], 0, 10)}}`, zeros(10)),
+    'tensor "a": shape: expected whole numbers of 0 to 2^53-1, found 2.5',
+  ],
+  [
+    "overflow",
+    container(`{${entry("a", "F32", [2 ** 40, 2 ** 40], 0, 0)}}`),
+    `tensor "a": shape: [${2 ** 40},${2 ** 40}] has more than 2^53 bytes`,
+  ],
+  [
+    "dtype",
+    container(`{${entry("a", "Q9", [2], 0, 2)}}`, zeros(2)),
+    'tensor "a": dtype: unknown dtype "Q9"',
+  ],
+  [
+    "name",
+    container(`{${entry("a\\nb\\u0085", "Q9", [2], 0, 2)}}`, zeros(2)),
+    'tensor "a\\nb\\u0085": dtype: unknown dtype "Q9"',
+  ],
+  [
+    "no-metadata",
+    safetensors([blocks("w", 4)]),
+    'tensor "w": __metadata__: dtype Q4B32 needs "rabbit-q4b32", found nothing',
+  ],
+  [
+    "no-block",
+    safetensors([blocks("w", 4)], { format: Q4.format, scale: Q4.scale }),
+    '__metadata__ "block": Q4B32 needs "32", found nothing',
+  ],
+  [
+    "block-64",
+    safetensors([blocks("w", 4)], { ...Q4, block: "64" }),
+    '__metadata__ "block": Q4B32 needs "32", found "64"',
+  ],
+  [
+    "block-number",
+    safetensors([blocks("w", 4)], { ...Q4, block: 32 }),
+    '__metadata__ "block": expected a string, found 32',
+  ],
+  [
+    "scale-f32",
+    safetensors([blocks("w", 4)], { ...Q4, scale: "f32" }),
+    '__metadata__ "scale": Q4B32 needs "f16", found "f32"',
+  ],
+  [
+    "other-width",
+    safetensors([blocks("w", 4)], Q8),
+    'tensor "w": dtype: Q4B32 in a file of format "rabbit-q8b32"; one file has one width, no mix',
+  ],
+  [
+    "unknown-width",
+    safetensors([vector("w")], { ...Q4, format: "rabbit-q5b32" }),
+    '__metadata__ "format": unknown width "rabbit-q5b32"',
+  ],
+  [
+    "float-matrix",
+    safetensors([blocks("v", 4), f32("w", 2, 32)], Q4),
+    'tensor "w": dtype: a two-dimensional F32 tensor in a file of format "rabbit-q4b32"; it must be Q4B32',
+  ],
+  [
+    "one-dimension",
+    safetensors([{ ...blocks("w", 4), shape: [256] }], Q4),
+    'tensor "w": shape: [256] is not of two dimensions, which Q4B32 needs',
+  ],
+  [
+    "ragged",
+    safetensors([{ ...blocks("w", 4), shape: [8, 33] }], Q4),
+    'tensor "w": shape: [8,33]: 33 columns are not a multiple of 32',
+  ],
+  [
+    "infinite",
+    safetensors([blocks("v", 4), blocks("w", 4, 2, 1, 0x7c00)], Q4),
+    'tensor "w": scale: row 2 block 1: the binary16 7c00 is not finite; the file is damaged, quantize again',
+  ],
+  [
+    "minus-infinite",
+    safetensors([blocks("w", 4, 3, 0, 0xfc00)], Q4),
+    'tensor "w": scale: row 3 block 0: the binary16 fc00 is not finite; the file is damaged, quantize again',
+  ],
+  [
+    "not-a-number",
+    safetensors([blocks("w", 8, 0, 0, 0x7e01)], Q8),
+    'tensor "w": scale: row 0 block 0: the binary16 7e01 is not finite; the file is damaged, quantize again',
+  ],
+];
+
+Deno.test("verify answers no to a file that breaks the format, naming file, tensor and field", () =>
+  inTemporary(async (cwd) => {
+    for (const [name, bytes] of FILES) Deno.writeFileSync(`${cwd}/${name}.safetensors`, bytes);
+    await inPairs(FILES, ([name, _, problem]) => {
+      const path = `${name}.safetensors`;
+      return refused(cwd, ["verify", path], 1, `verify: ${path}: ${problem}`);
+    });
+  }));
+
+Deno.test("inspect reads the header alone: it refuses a bad header, and does not see a bad scale", () =>
+  inTemporary(async (cwd) => {
+    for (const [name, bytes, problem] of FILES.filter((_, n) => n % 6 === 0 || n > FILES.length - 4)) {
+      const path = `${name}.safetensors`;
+      Deno.writeFileSync(`${cwd}/${path}`, bytes);
+      if (problem.includes("is not finite")) sound(await rabbit(cwd, ["inspect", path]));
+      else await refused(cwd, ["inspect", path], 2, `inspect: ${path}: ${problem}`);
+    }
+  }));
+
+Deno.test("the smallest sound files pass", () =>
+  inTemporary(async (cwd) => {
+    const files = {
+      none: container("{}"),
+      padded: container("{}      "),
+      vacant: safetensors([{ ...f32("a", 0, 32) }, vector("b")]),
+      q4: safetensors([blocks("w", 4)], Q4),
+      minus: safetensors([blocks("w", 8, 1, 1, 0x8001)], Q8),
+    };
+    for (const [name, bytes] of Object.entries(files)) {
+      Deno.writeFileSync(`${cwd}/${name}.safetensors`, bytes);
+      const ran = await rabbit(cwd, ["verify", `${name}.safetensors`]);
+      sound(ran);
+      assertMatch(ran.out, /\nVERIFY OK\n$/);
+    }
+  }));
+
+/** A name, a source, and what quantize says of it after its path, at four bits and at eight. */
+const nan = (r: number, c: number) => r === 5 && c === 40 ? NaN : 1;
+const SOURCES: [string, Uint8Array, string, string?][] = [
+  ["lfs", utf8.encode(lfs), "not a safetensors file but a git-lfs pointer; fetch the file with `git lfs pull`"],
+  [
+    "ragged",
+    safetensors([vector(NORM), f32(DOWN, 2, 40)]),
+    `tensor "${DOWN}": shape: [2,40]: 40 columns are not a multiple of 32; the format has no partial block`,
+  ],
+  [
+    "nan",
+    safetensors([f32(DOWN, 8, 64, nan)]),
+    `tensor "${DOWN}": row 5 column 40 (block 1): weight is NaN; only finite weights can be quantized`,
+  ],
+  [
+    "infinite",
+    safetensors([f32(DOWN, 8, 64, (r, c) => r === 7 && c === 63 ? -Infinity : 1)]),
+    `tensor "${DOWN}": row 7 column 63 (block 1): weight is -Infinity; only finite weights can be quantized`,
+  ],
+  [
+    "overflow",
+    safetensors([f32(DOWN, 4, 64, (r, c) => r === 1 && c === 3 ? 1e7 : 1)]),
+    `tensor "${DOWN}": row 1 block 0: the scale ${Math.fround(1e7 / 7)} overflows binary16 (65504); ` +
+    "the weights are too large for Q4B32",
+    `tensor "${DOWN}": row 1 block 0: the scale ${Math.fround(1e7 / 127)} overflows binary16 (65504); ` +
+    "the weights are too large for Q8B32",
+  ],
+  [
+    "float8",
+    safetensors([{ name: DOWN, dtype: "F8_E4M3", shape: [4, 32], bytes: zeros(128).fill(0x38) }]),
+    `tensor "${DOWN}": dtype: F8_E4M3 is not a float format that can be quantized (F64, F32, F16, BF16); ` +
+    "convert the checkpoint to BF16 first",
+  ],
+  [
+    "integers",
+    safetensors([{ name: "up_proj.qweight", dtype: "I32", shape: [4, 32], bytes: zeros(512) }]),
+    'tensor "up_proj.qweight": dtype: I32 is not a float format that can be quantized (F64, F32, F16, BF16); ' +
+    "convert the checkpoint to BF16 first",
+  ],
+  [
+    "quantized",
+    safetensors([blocks(DOWN, 4)], Q4),
+    '__metadata__ "format": already quantized to Q4B32; quantize the float checkpoint that it was made from',
+  ],
+];
+
+Deno.test("quantize refuses a source that it can't encode, and leaves nothing behind", () =>
+  inTemporary(async (cwd) => {
+    for (const [name, bytes, four, eight = four] of SOURCES) {
+      checkpoint(`${cwd}/${name}`, bytes);
+      for (const [bits, problem] of [["4", four], ["8", eight]]) {
+        const args = ["quantize", "--in", name, "--out", "new/out", "--bits", bits];
+        await refused(cwd, args, 2, `quantize: ${name}/${MODEL}: ${problem}`);
+      }
+    }
+    // What is there stays, even when it was to be replaced.
+    checkpoint(`${cwd}/out`, { [MODEL]: "old" });
+    await refused(
+      cwd,
+      ["quantize", "--in", "nan", "--out", "out", "--force"],
+      2,
+      `quantize: nan/${MODEL}: ${SOURCES[2][2]}`,
+    );
+    assertEquals(Deno.readTextFileSync(`${cwd}/out/${MODEL}`), "old");
+  }));
+
+/** Two shards and their index, whose entries `more` adds to or replaces. */
+function shards(more: Record<string, string> = {}): Record<string, Uint8Array | string> {
+  const weight_map = { a: "s1.safetensors", b: "s2.safetensors", c: "s2.safetensors", ...more };
+  return {
+    "s1.safetensors": safetensors([f32("a", 2, 32)]),
+    "s2.safetensors": safetensors([f32("b", 4, 32), vector("c")]),
+    "model.safetensors.index.json": JSON.stringify({ metadata: {}, weight_map }),
+  };
+}
+
+Deno.test("a bad index is refused, and never leads out of its directory", () =>
+  inTemporary(async (cwd) => {
+    const index = "in/model.safetensors.index.json";
+    Deno.writeFileSync(`${cwd}/outside.safetensors`, safetensors([vector("x")]));
+    const cases: [Record<string, Uint8Array | string>, string][] = [
+      ...["../outside.safetensors", `${cwd}/outside.safetensors`, "sub/s3.safetensors", "..", ""].map((
+        name,
+      ): [Record<string, string | Uint8Array>, string] => [
+        shards({ x: name }),
+        `${index}: tensor "x": weight_map: expected the name of a file in this directory, found ${
+          JSON.stringify(name)
+        }`,
+      ]),
+      [
+        shards({ x: "s3.safetensors" }),
+        `${index}: weight_map: the shard "s3.safetensors" is not in the directory; fetch it again`,
+      ],
+      [
+        shards({ x: "s1.safetensors" }),
+        'in/s1.safetensors: tensor "x": missing, although model.safetensors.index.json places it here',
+      ],
+      [
+        shards({ c: "s1.safetensors" }),
+        'in/s2.safetensors: tensor "c": model.safetensors.index.json places it in "s1.safetensors"',
+      ],
+      [
+        { ...shards(), "s1.safetensors": safetensors([f32("a", 2, 32), vector("c")]) },
+        'in/s1.safetensors: tensor "c": model.safetensors.index.json places it in "s2.safetensors"',
+      ],
+      [
+        { ...shards(), "s1.safetensors": safetensors([f32("a", 2, 32), vector("d")]) },
+        'in/s1.safetensors: tensor "d": model.safetensors.index.json does not list it',
+      ],
+      [{ [index.slice(3)]: "{" }, `${index}: not valid JSON: expected a key, found the end at character 1`],
+      [
+        { [index.slice(3)]: "{}" },
+        `${index}: weight_map: expected an object of tensor names and shard names, found nothing`,
+      ],
+      [{ [index.slice(3)]: '{"weight_map":{}}' }, `${index}: weight_map: names no tensor`],
+      [{}, "in: no model.safetensors and no model.safetensors.index.json in this directory; is it a checkpoint?"],
+    ];
+    for (const [files, problem] of cases) {
+      checkpoint(`${cwd}/in`, files);
+      await refused(cwd, ["quantize", "--in", "in", "--out", "out"], 2, `quantize: ${problem}`);
+      await refused(cwd, ["verify", "in"], 1, `verify: ${problem}`);
+      Deno.removeSync(`${cwd}/in`, { recursive: true });
+    }
+  }));
+
+// Refusals of outputs
+
+Deno.test("quantize never writes into the directory of its source", () =>
+  inTemporary(async (cwd) => {
+    checkpoint(`${cwd}/in`, SOUND);
+    const digest = await sha256(`${cwd}/in/${MODEL}`);
+    Deno.symlinkSync("in", `${cwd}/link`);
+    for (const out of ["in", "./in/", "in/../in", "link", `${cwd}/in`]) {
+      const line =
+        `quantize: --out ${out} is the directory of the source, which it would destroy; choose another directory`;
+      await inPairs(
+        [["in"], ["in", "--force"], [`in/${MODEL}`, "--force"], ["link", "--force"]],
+        ([source, ...force]) => refused(cwd, ["quantize", "--in", source, "--out", out, ...force], 2, line),
+      );
+    }
+    // A directory of hard links is a checkpoint like any other.
+    Deno.mkdirSync(`${cwd}/links`);
+    for (const name of tree(`${cwd}/in`)) Deno.linkSync(`${cwd}/in/${name}`, `${cwd}/links/${name}`);
+    const line = `quantize: in/${MODEL} is the source itself (links/${MODEL}), which --out would destroy; ` +
+      "choose another directory";
+    await refused(cwd, ["quantize", "--in", "links", "--out", "in", "--force"], 2, line);
+    sound(await rabbit(cwd, ["quantize", "--in", "links", "--out", "out"]));
+    assertEquals(await sha256(`${cwd}/in/${MODEL}`), digest);
+  }));
+
+Deno.test("an existing checkpoint is replaced with --force only", () =>
+  inTemporary(async (cwd) => {
+    checkpoint(`${cwd}/in`, SOUND);
+    checkpoint(`${cwd}/out`, { [MODEL]: "old", "config.json": "old", "mine.txt": "mine" });
+    const args = ["quantize", "--in", "in", "--out", "out"];
+    await refused(cwd, args, 2, "quantize: out/model.safetensors exists already; --force replaces it");
+    assertEquals(Deno.readTextFileSync(`${cwd}/out/${MODEL}`), "old");
+    sound(await rabbit(cwd, [...args, "--force"]));
+    sound(await rabbit(cwd, ["verify", "out", "--against", "in"]));
+    assertEquals(tree(`${cwd}/out`), ["config.json", "merges.txt", "mine.txt", MODEL, "vocab.json"]);
+    assertEquals(Deno.readTextFileSync(`${cwd}/out/config.json`), "{}\n");
+    const gen = "gen: out/model.safetensors exists already; --force replaces it";
+    await refused(cwd, ["gen", "--out", "out"], 2, gen);
+
+    checkpoint(`${cwd}/sharded`, shards());
+    const line = "quantize: sharded holds a sharded checkpoint (model.safetensors.index.json); " +
+      "choose another --out or remove it first";
+    await refused(cwd, ["quantize", "--in", "in", "--out", "sharded", "--force"], 2, line);
+  }));
+
+Deno.test("an output that can't be a directory, or be written, is refused", () =>
+  inTemporary(async (cwd) => {
+    checkpoint(`${cwd}/in`, SOUND);
+    Deno.writeTextFileSync(`${cwd}/file`, "mine");
+    for (const force of [[], ["--force"]]) {
+      for (const args of [["quantize", "--in", "in"], ["gen"]]) {
+        for (const out of ["file", "file/below"]) {
+          const before = tree(cwd);
+          const { code, out: printed, err } = await rabbit(cwd, [...args, "--out", out, ...force]);
+          assertEquals({ code, printed, after: tree(cwd) }, { code: 2, printed: "", after: before });
+          assertMatch(err, new RegExp(`^rabbit: ${args[0]}: cannot [a-z ]+ ${out}\\b[^\\n]*: .+\\n$`));
+        }
+      }
+    }
+    assertEquals(Deno.readTextFileSync(`${cwd}/file`), "mine");
+  }));
+
+Deno.test("an output without permission is refused", () =>
+  inTemporary(async (cwd) => {
+    checkpoint(`${cwd}/in`, SOUND);
+    Deno.mkdirSync(`${cwd}/locked`, { mode: 0o555 });
+    // Root may write anywhere but where the kernel lets no one.
+    const out = Deno.uid() === 0 ? "/proc" : "locked";
+    const { code, out: printed, err } = await rabbit(cwd, ["quantize", "--in", "in", "--out", `${out}/new`]);
+    assertEquals({ code, printed }, { code: 2, printed: "" });
+    assertMatch(err, new RegExp(`^rabbit: quantize: [^\\n]*${out}[^\\n]*\\n$`));
+  }));
+
+// Manners
+
+Deno.test("RABBIT_DEBUG=1 adds the stack, which is never there otherwise", () =>
+  inTemporary(async (cwd) => {
+    const args = ["inspect", "gone"];
+    const line = "rabbit: inspect: cannot open gone: no such file or directory\n";
+    assertEquals((await rabbit(cwd, args)).err, line);
+    const { code, err } = await rabbit(cwd, args, { RABBIT_DEBUG: "1" });
+    assertEquals(code, 2);
+    assert(err.startsWith(line));
+    assertMatch(err, /\n {4}at .*checkpoint\.ts/);
+  }));
+
+Deno.test("RABBIT_CHECKED=1 is refused where the engine does not check addresses", async () => {
+  const run = (flag: string) => rabbit(ROOT, ["inspect", TINY], { RABBIT_CHECKED: "1", DENO_V8_FLAGS: flag });
+  const { code, out, err } = await run("--no-wasm-bounds-checks");
+  assertEquals([code, out], [2, ""]);
+  assertMatch(err, /^rabbit: inspect: RABBIT_CHECKED is set, but this program runs without checks of addresses; .*\n$/);
+  // An executable has its flags from when it was compiled.
+  if (!Deno.env.get("RABBIT_BIN")) assertEquals((await run("--wasm-bounds-checks")).code, 0);
+});
+
+Deno.test("a reader that goes away is no error", () =>
+  inTemporary(async (cwd) => {
+    // More than fits into a pipe.
+    const many = Array.from({ length: 20_000 }, (_, n) => ({ ...vector(`tensor.${n}`), shape: [0], bytes: zeros(0) }));
+    Deno.writeFileSync(`${cwd}/many.safetensors`, safetensors(many));
+    const line = [...PROGRAM, "inspect", "many.safetensors"].map((word) => `'${word}'`).join(" ");
+    const script = `{ ${line}; echo "status $?" >&2; } | head -1`;
+    const ran = text(
+      await new Deno.Command("sh", { args: ["-c", script], cwd, env: { RABBIT_DEBUG: "" } }).output(),
+    );
+    assertMatch(ran.out, /^INSPECT model=many\.safetensors [^\n]*\n$/);
+    assertEquals(ran.err, "status 0\n");
+  }));
+
+const FULL = "output that a full disk does not take is an error of one line, for every kind of output";
+
+needs(FULL, { files: ["/dev/full"] }, () =>
+  inTemporary(async (cwd) => {
+    Deno.writeFileSync(`${cwd}/one.safetensors`, safetensors([vector("x")]));
+    const [where, reason] = ["cannot write to standard output", "no space left on the device"];
+    for (const args of [["inspect", "one.safetensors"], ["inspect", "one.safetensors", "--json"], ["man"]]) {
+      const line = [...PROGRAM, ...args].map((word) => `'${word}'`).join(" ");
+      const shell = async (script: string) => {
+        return text(await new Deno.Command("sh", { args: ["-c", script], cwd, env: { RABBIT_DEBUG: "" } }).output());
+      };
+      assertEquals(await shell(`${line} > /dev/full`), {
+        code: 2,
+        out: "",
+        err: `rabbit: ${args[0]}: ${where}: ${reason}; free some space or write elsewhere\n`,
+      });
+      // 1 would be an answer.
+      assertEquals((await shell(`${line} > /dev/full 2> /dev/full`)).code, 2);
+    }
+  }));
+
+Deno.test("values with spaces and control characters stay one word of one line", () =>
+  inTemporary(async (cwd) => {
+    Deno.writeFileSync(`${cwd}/a b.safetensors`, safetensors([vector("x\ny z")]));
+    const { out } = await rabbit(cwd, ["inspect", "a b.safetensors"]);
+    const [first, second] = out.split("\n");
+    assertMatch(first, /^INSPECT model="a b\.safetensors" /);
+    assertMatch(second, /^INSPECT tensor="x\\ny z" /);
+  }));
+
+// gen
+
+Deno.test("gen writes the same bytes for the same seed", () =>
+  inTemporary(async (cwd) => {
+    const digest = async (out: string, ...more: string[]) => {
+      sound(await rabbit(cwd, ["gen", "--out", out, ...more]));
+      return await sha256(`${cwd}/${out}/${MODEL}`);
+    };
+    const first = await digest("a");
+    assertEquals(await digest("b"), first);
+    assertEquals(await digest("c", "--seed", "0"), first);
+    assert(await digest("d", "--seed", "1") !== first);
+    assertEquals(await digest("d", "--force"), first);
+    assertEquals(tree(`${cwd}/d`), ["config.json", "merges.txt", MODEL, "vocab.json"]);
+  }));
+
+for (const bits of ["4", "8"]) {
+  Deno.test(`gen --exact ${bits} gives weights that quantizing does not change`, () =>
+    inTemporary(async (cwd) => {
+      sound(await rabbit(cwd, ["gen", "--out", "in", "--exact", bits]));
+      sound(await rabbit(cwd, ["quantize", "--in", "in", "--out", "out", "--bits", bits]));
+      const verify = await rabbit(cwd, ["verify", "out", "--against", "in", "--json"]);
+      sound(verify);
+      const { rms, list } = JSON.parse(verify.out) as { rms: number; list: { rms?: number }[] };
+      assertEquals(rms, 0);
+      assertEquals(list.filter((tensor) => (tensor.rms ?? 0) !== 0), []);
+    }));
+}
+
+Deno.test("gen writes a tokenizer that loads: every merge's parts and product are in the vocabulary", () =>
+  inTemporary(async (cwd) => {
+    sound(await rabbit(cwd, ["gen", "--out", "in"]));
+    const read = (name: string) => Deno.readTextFileSync(`${cwd}/in/${name}`);
+    const vocabulary = new Map<string, number>(Object.entries(JSON.parse(read("vocab.json"))));
+    assertEquals(vocabulary.size, 8192);
+    assertEquals(JSON.parse(read("config.json")).vocab_size, 8192);
+    assertEquals([...vocabulary.values()].sort((a, b) => a - b), Array.from({ length: 8192 }, (_, n) => n));
+    const [version, ...merges] = read("merges.txt").trimEnd().split("\n");
+    assertMatch(version, /^#version/);
+    const words = merges.map((merge) => merge.split(" "));
+    assertEquals(words.filter((parts) => parts.length !== 2), []);
+    assertEquals(words.filter((parts) => ![...parts, parts.join("")].every((token) => vocabulary.has(token))), []);
+    assertEquals(new Set(merges).size, merges.length);
+  }));

@@ -1,0 +1,274 @@
+// `rabbit report`, run as a user runs it. The figures are those of fixtures/tiny/expected.json, which an independent
+// implementation computed.
+
+import { assert, assertEquals } from "@std/assert";
+import { join } from "@std/path/join";
+import { json, quantizeTo, TINY } from "../support/models.ts";
+import { inTemporary, rabbit, type Ran, ROOT, temporary, tree } from "../support/program.ts";
+import { attribute, Page, textOf, wrongFigures } from "../support/report_page.ts";
+import { write } from "../support/testing.ts";
+
+const expected = json(`${TINY}/expected.json`);
+const IDS = ["--ids", expected.prompt_ids.join(" ")];
+const WEIGHTS = "model.safetensors";
+const HOSTILE = "</script><script>alert(1)</script><b title='";
+
+/** Quantized once for all tests. */
+const made = temporary();
+const Q4 = await quantizeTo(`${made}/q4`, TINY, 4);
+const Q8 = await quantizeTo(`${made}/q8`, TINY, 8);
+
+function run(...args: string[]): Promise<Ran> {
+  return rabbit(ROOT, ["report", ...args]);
+}
+
+async function done(...args: string[]): Promise<string> {
+  const { code, out, err } = await run(...args);
+  assertEquals([code, err], [0, ""], out);
+  return out;
+}
+
+/** A run that must fail with exactly one line. */
+async function refused(line: string, ...args: string[]): Promise<void> {
+  const { code, out, err } = await run(...args);
+  assertEquals([code, out, err], [2, "", `rabbit: report: ${line}\n`], args.join(" "));
+}
+
+function open(path: string): Page {
+  const page = new Page(Deno.readTextFileSync(path));
+  assertEquals(page.errors, []);
+  return page;
+}
+
+function near(found: number, wanted: number): void {
+  assert(Math.abs(found - wanted) <= expected.tolerance, `${found} is not ${wanted}`);
+}
+
+Deno.test("rabbit report writes a page with the figures of both widths", () =>
+  inTemporary(async (directory) => {
+    const file = join(directory, "new", "page.html");
+    const out = await done(TINY, Q8, Q4, "--out", file, ...IDS);
+    assertEquals(tree(directory), ["new/", "new/page.html"]);
+    const page = open(file);
+    const { data } = page;
+    assertEquals(data.model.bytes, Deno.statSync(join(TINY, WEIGHTS)).size);
+    assertEquals([data.prompt, data.answer.ids], [{ ids: expected.prompt_ids }, expected.float.tokens]);
+    near(Math.min(...data.answer.margins), expected.float.smallest_margin);
+    for (const [n, kind] of ["q8", "q4"].entries()) {
+      const quant = data.quants[n];
+      const { tokens, compare, bytes, smallest_margin } = expected[kind];
+      assertEquals([quant.name, quant.bytes, quant.match, quant.answer.ids], [kind, bytes, compare.match, tokens]);
+      assertEquals([quant.values, quant.histogram.counts.reduce((a, b) => a + b)], [2560, 2560]);
+      assertEquals([quant.equal, quant.different], [20, 0]);
+      near(quant.logits_max, compare.max);
+      near(quant.logits_mean, compare.mean);
+      near(quant.prefill_max, compare.prefill_max);
+      near(quant.prefill_mean, compare.prefill_mean);
+      near(Math.min(...quant.answer.margins), smallest_margin);
+    }
+    const lines = out.trimEnd().split("\n");
+    assertEquals(lines[1], `REPORT tokens_float ${expected.float.tokens.join(" ")}`);
+    assert(lines[2].includes(` format=Q8B32 `) && lines[2].includes(" match=true kept=8 "), lines[2]);
+    assertEquals(lines[4], `REPORT page file=${file} bytes=${Deno.statSync(file).size}`);
+  }));
+
+Deno.test("rabbit report says what compare and verify say, and its JSON what the page's JSON has", () =>
+  inTemporary(async (directory) => {
+    const file = join(directory, "page.html");
+    const printed = JSON.parse(await done(TINY, Q4, "--out", file, ...IDS, "--steps", "3", "--json"));
+    const { data } = open(file);
+    const { model, tokens_float, quants: [quant], page } = printed;
+    assertEquals(Object.keys(printed), ["model", "tokens_float", "quants", "page"]);
+    assertEquals(tokens_float, data.answer.ids);
+    assertEquals(page, { file, bytes: Deno.statSync(file).size });
+    for (const [key, value] of Object.entries(model)) assertEquals([key, data.model[key as never]], [key, value]);
+    const { tokens, ...rest } = quant;
+    assertEquals(tokens, data.quants[0].answer.ids);
+    for (const [key, value] of Object.entries(rest)) assertEquals([key, data.quants[0][key as never]], [key, value]);
+
+    const compared = JSON.parse(
+      (await rabbit(ROOT, ["compare", TINY, Q4, ...IDS, "--steps", "3", "--json"])).out,
+    );
+    assertEquals([tokens_float, tokens], [compared.tokens_float, compared.tokens_quant]);
+    assertEquals([quant.logits_max, quant.logits_mean, quant.values, quant.steps], [
+      compared.logits.max,
+      compared.logits.mean,
+      compared.logits.values,
+      compared.logits.steps,
+    ]);
+    assertEquals([quant.prefill_max, quant.prefill_mean], [compared.prefill.max, compared.prefill.mean]);
+    const verified = JSON.parse((await rabbit(ROOT, ["verify", Q4, "--against", TINY, "--json"])).out);
+    assertEquals([quant.rms, quant.equal, quant.different], [verified.rms, verified.equal, verified.different]);
+    const errors = data.tensors.map(({ name, quants: [stored] }) => [name, stored?.rms]);
+    const list: { tensor: string; rms?: number }[] = verified.list;
+    assertEquals(Object.fromEntries(errors), Object.fromEntries(list.map(({ tensor, rms }) => [tensor, rms])));
+  }));
+
+Deno.test("rabbit report --text says what compare --text says, of all checkpoints", () =>
+  inTemporary(async (directory) => {
+    const model = join(directory, "model");
+    assertEquals((await rabbit(ROOT, ["gen", "--out", model])).code, 0);
+    const quants = [
+      await quantizeTo(join(directory, "q8"), model, 8),
+      await quantizeTo(join(directory, "q4"), model, 4),
+    ];
+    const text = join(directory, "text.txt");
+    Deno.writeTextFileSync(text, Deno.readTextFileSync(`${ROOT}fixtures/opticks.txt`).slice(0, 400));
+    const file = join(directory, "page.html");
+    const ran = await run(model, ...quants, "--out", file, "--text", text, "--steps", "2", "--json");
+    // The development model's vocab.json does not say how a text is split, of which there is a warning.
+    assert(ran.code === 0 && /^rabbit: warning: --text: [^\n]*\n$/.test(ran.err), ran.err);
+    const printed = JSON.parse(ran.out);
+    const { data } = open(file);
+    const { file: name, ...counts } = printed.text;
+    assertEquals([name, data.text], [text, printed.text]);
+    for (const [n, quant] of quants.entries()) {
+      const compared = JSON.parse((await rabbit(ROOT, ["compare", model, quant, "--text", text, "--json"])).out);
+      const { perplexity, kl, same_top, prob } = compared;
+      const { tokens, windows, window, scored } = compared.text;
+      assertEquals(counts, {
+        ...{ tokens, windows, window, scored },
+        perplexity: perplexity.float,
+        perplexity_error: perplexity.float_error,
+      });
+      const found = data.quants[n];
+      assertEquals([found.perplexity, found.perplexity_error], [perplexity.quant, perplexity.quant_error]);
+      assertEquals([found.perplexity_ratio, found.perplexity_ratio_error], [perplexity.ratio, perplexity.ratio_error]);
+      assertEquals([found.kl, found.kl_error, found.kl_median], [kl.mean, kl.error, kl.median]);
+      assertEquals([found.kl_p999, found.kl_max, found.kl_quantiles!.length], [kl.p999, kl.max, 101]);
+      assertEquals([found.same_top, found.same_top_error], [same_top.rate, same_top.error]);
+      assertEquals([found.prob_rms, found.prob_mean], [prob.rms, prob.mean]);
+      for (const key of ["perplexity", "kl", "kl_p999", "same_top"]) {
+        assertEquals(printed.quants[n][key], found[key as "kl"]);
+      }
+    }
+    await refused(
+      `--text needs tokenizer.json, or vocab.json and merges.txt, in ${TINY}; copy them there`,
+      ...[TINY, Q4, "--out", join(directory, "other.html"), ...IDS, "--text", text],
+    );
+  }));
+
+Deno.test("rabbit report writes the same page at every number of threads", () =>
+  inTemporary(async (directory) => {
+    const pages: string[] = [];
+    for (const threads of ["1", "3"]) {
+      const file = join(directory, `${threads}.html`);
+      await done(TINY, Q4, Q8, "--out", file, ...IDS, "--threads", threads);
+      pages.push(Deno.readTextFileSync(file));
+    }
+    assert(pages[0] === pages[1]);
+  }));
+
+Deno.test("rabbit report shows hostile names of paths and tokens as text", () =>
+  inTemporary(async (directory) => {
+    const float = join(directory, "a<i>&amp;\"'");
+    write(float, {
+      [WEIGHTS]: Deno.readFileSync(join(TINY, WEIGHTS)),
+      "config.json": Deno.readTextFileSync(join(TINY, "config.json")),
+      "vocab.json": JSON.stringify(
+        Object.fromEntries(Array.from({ length: 320 }, (_, n) => [`${HOSTILE.replace(" ", "Ġ")}${n}`, n])),
+      ),
+      "merges.txt": "#version: 0.2\n",
+    });
+    const quant = await quantizeTo(join(directory, "<script>q"), float, 4);
+    const file = join(directory, "page.html");
+    await done(float, quant, "--out", file, ...IDS);
+    const page = open(file);
+    assertEquals(page.all("script").map((script) => attribute(script, "id")), ["data"]);
+    assertEquals([page.all("b").filter((b) => attribute(b, "title")), page.all("i").length], [[], 2]);
+    assertEquals(textOf(page.all("h1")[0]), "a<i>&amp;\"'");
+    const { data } = page;
+    assertEquals(data.answer.pieces, data.answer.ids.map((id) => `${HOSTILE}${id}`));
+    const pieces = page.elements.filter((element) => attribute(element, "class") === "piece").map(textOf);
+    assertEquals(pieces.slice(0, 1), data.answer.pieces!.slice(0, 1));
+    const shown = page.having("data-figure").map((element) => {
+      const [path, scale] = [attribute(element, "data-figure")!, attribute(element, "data-scale") ?? null];
+      return { path, text: textOf(element), scale };
+    });
+    assertEquals(wrongFigures(data, shown), []);
+  }));
+
+Deno.test("rabbit report tells of a quantized checkpoint that is not what quantizing gives", () =>
+  inTemporary(async (directory) => {
+    const other = join(directory, "other");
+    Deno.mkdirSync(other);
+    const bytes = Deno.readFileSync(join(Q4, WEIGHTS));
+    bytes[bytes.length - 1] ^= 0x11;
+    Deno.writeFileSync(join(other, WEIGHTS), bytes);
+    const file = join(directory, "page.html");
+    await done(TINY, other, "--out", file, ...IDS, "--steps", "1");
+    const page = open(file);
+    assertEquals([page.data.quants[0].equal, page.data.quants[0].different], [19, 1]);
+    const [odd] = page.all("td").filter((cell) => attribute(cell, "class") === "odd");
+    assertEquals(textOf(odd).split(" ").slice(1, 2), ["≠"]);
+  }));
+
+Deno.test("rabbit report replaces a page only when it is told to, and leaves nothing where it fails", () =>
+  inTemporary(async (directory) => {
+    const file = join(directory, "page.html");
+    write(directory, { "page.html": "old" });
+    // A scale that is not finite is found when the weights are read: after what is refused at once.
+    const broken = join(directory, "broken");
+    Deno.mkdirSync(broken);
+    const bytes = Deno.readFileSync(join(Q4, WEIGHTS));
+    const start = 8 + new DataView(bytes.buffer).getUint32(0, true);
+    bytes.set([0, 0x7c], start);
+    Deno.writeFileSync(join(broken, WEIGHTS), bytes);
+    await refused(`${file} exists already; --force replaces it`, TINY, broken, "--out", file, ...IDS);
+    const { code, err } = await run(TINY, broken, "--out", file, "--force", ...IDS);
+    assertEquals(code, 2);
+    assert(/^rabbit: report: .*broken\/model.safetensors: tensor ".*": scale: row 0 block 0: .*\n$/.test(err), err);
+    assertEquals([tree(directory), Deno.readTextFileSync(file)], [
+      ["broken/", "broken/model.safetensors", "page.html"],
+      "old",
+    ]);
+    const fresh = await run(TINY, broken, "--out", join(directory, "a", "b", "page.html"), ...IDS);
+    assertEquals([fresh.code, tree(directory).length], [2, 3]);
+    await done(TINY, Q4, "--out", file, "--force", ...IDS, "--steps", "1");
+    assert(Deno.readTextFileSync(file).startsWith("<!DOCTYPE html>"));
+    assertEquals(tree(directory).length, 3);
+  }));
+
+Deno.test("rabbit report refuses what can't be a report, before it computes anything", () =>
+  inTemporary(async (directory) => {
+    const file = join(directory, "page.html");
+    const out = ["--out", file];
+    await refused("QUANT is missing; see rabbit report --help", TINY, ...out);
+    await refused("FLOAT is missing; see rabbit report --help", ...out);
+    await refused("--out FILE is missing; see rabbit report --help", TINY, Q4);
+    await refused('--out takes a file that ends in .html, found "page"', TINY, Q4, "--out", "page");
+    await refused(
+      `${TINY}/${WEIGHTS}: __metadata__: declares no width, so it is not a quantized checkpoint; the first argument is the float one, the others are quantized`,
+      ...[TINY, Q4, TINY, ...out],
+    );
+    await refused(
+      `${Q4}/${WEIGHTS}: __metadata__ "format": already quantized to Q4B32; quantize the float checkpoint that it was made from`,
+      ...[Q4, Q8, ...out],
+    );
+    const other = join(directory, "other");
+    write(other, {
+      [WEIGHTS]: Deno.readFileSync(join(Q4, WEIGHTS)),
+      "config.json": JSON.stringify({ ...json(join(TINY, "config.json")), rope_theta: 500 }),
+    });
+    const { code, err } = await run(TINY, Q4, other, ...out);
+    assertEquals([code, err.includes("are not of one architecture: their config.json differ in rope")], [2, true], err);
+    Deno.mkdirSync(join(directory, "dir.html"));
+    await refused(
+      `--out ${directory}/dir.html is not a regular file; choose another name`,
+      ...[TINY, Q4, "--out", join(directory, "dir.html"), "--force"],
+    );
+    write(directory, { "plain": "" });
+    await refused(
+      `cannot read ${directory}/plain/page.html: a part of the path is not a directory`,
+      ...[TINY, Q4, "--out", join(directory, "plain", "page.html")],
+    );
+    const same = join(directory, "q4.html");
+    Deno.copyFileSync(join(Q4, WEIGHTS), same);
+    await refused(
+      `--out ${same} is a file of the checkpoint (${same}), which it would destroy; choose another name`,
+      ...[TINY, same, "--out", same, "--force"],
+    );
+    await refused("the prompt is empty", TINY, Q4, ...out, "--ids", ",");
+    await refused('--steps takes a whole number of 1 or more, found "0"', TINY, Q4, ...out, "--steps", "0");
+    assertEquals(tree(directory).filter((path) => /html|partial/.test(path)), ["dir.html/", "q4.html"]);
+  }));

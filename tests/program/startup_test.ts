@@ -1,0 +1,153 @@
+/**
+ * The foreign function interface is closed before the program runs with the permissions of the executable.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import { permissionFlags } from "../../lib/cli/permissions.ts";
+import { processStatus, signalIsIgnored } from "../../lib/libc.ts";
+import { inTemporary, rabbit, type Ran, ROOT, text } from "../support/program.ts";
+import { needs } from "../support/needs.ts";
+import { write } from "../support/testing.ts";
+
+const linux = Deno.build.os === "linux";
+const LIB = new URL("../../lib", import.meta.url).href;
+
+/** Tries all that Deno has for calling into a library. */
+const ATTEMPTS = `
+  const attempts = {
+    dlopen: () => Deno.dlopen("libc.so.6", { system: { parameters: ["buffer"], result: "i32" } }),
+    pointer: () => Deno.UnsafePointer.of(new Uint8Array(1)),
+    addon: () => process.dlopen({ exports: {} }, "/lib/addon.node"),
+    request() {
+      if (Deno.permissions.requestSync({ name: "ffi" }).state !== "granted") throw new Deno.errors.NotCapable();
+    },
+  };
+  const found = Object.entries(attempts).map(([name, attempt]) => {
+    try {
+      attempt();
+      return name + " works";
+    } catch (error) {
+      return name + " " + error.name;
+    }
+  }).join(", ");
+`;
+const REFUSED = "dlopen NotCapable, pointer NotCapable, addon NotCapable, request NotCapable";
+
+/** Runs a module, with nothing on standard input that could answer a question for permission. */
+async function run(flags: string[], directory: string, source: string, args: string[] = []): Promise<Ran> {
+  write(directory, { "probe.ts": source });
+  return text(
+    await new Deno.Command(Deno.execPath(), {
+      args: ["run", "--no-check", "--frozen", "--config", `${ROOT}deno.json`, ...flags, ...args],
+      stdin: "null",
+      env: { NO_COLOR: "1" },
+    }).output(),
+  );
+}
+
+const EXECUTABLE = permissionFlags(Deno.build.os);
+
+Deno.test("with the executable's permissions the program closes the foreign function interface, also for workers", () =>
+  inTemporary(async (directory) => {
+    const flags = EXECUTABLE;
+    const probe = `${directory}/probe.ts`;
+    // When it ends, the program itself is asked.
+    const unload = `import process from "node:process";
+        globalThis.addEventListener("unload", () => { ${ATTEMPTS} console.log(found); });`;
+    const program = await run(flags, directory, unload, ["--preload", probe, `${ROOT}main.ts`, "gate"]);
+    assertEquals([program.code, program.err], [0, ""]);
+    assertEquals(program.out.split("\n").slice(-3), ["GATE OK", REFUSED, ""]);
+
+    const worker = `import process from "node:process"; ${ATTEMPTS} postMessage(found);`;
+    const main = `import "${LIB}/cli/startup.ts"; import process from "node:process"; ${ATTEMPTS} console.log(found);
+        const worker = new Worker(${
+      JSON.stringify(`data:text/javascript,${encodeURIComponent(worker)}`)
+    }, { type: "module" });
+        worker.onmessage = ({ data }) => { console.log(data); worker.terminate(); };`;
+    const both = await run(flags, directory, main, [probe]);
+    assertEquals(both, { code: 0, out: `${REFUSED}\n${REFUSED}\n`, err: "" });
+  }));
+
+for (const [name, flags] of [["all permissions", ["--allow-all"]], ["those of the executable", EXECUTABLE]] as const) {
+  Deno.test({
+    name: `with ${name} the functions that were bound before still work`,
+    ignore: !linux,
+    fn: () =>
+      inTemporary(async (directory) => {
+        const source = `import "${LIB}/cli/startup.ts";
+          import { adviseHugePages, processStatus, signalIsIgnored } from "${LIB}/libc.ts";
+          const memory = new WebAssembly.Memory({ initial: 256, maximum: 256, shared: true });
+          adviseHugePages(memory, 0);
+          const peak = /^VmHWM:\\s*(\\d+) kB$/m.exec(processStatus())[1];
+          console.log([1, 2, 3, 15].map(signalIsIgnored).join(" "), Number(peak) * 1024 >= 20e6);
+          Deno.stdin.readSync(new Uint8Array(1));`;
+        write(directory, { "probe.ts": source });
+        const args = [
+          "run",
+          "--no-check",
+          "--frozen",
+          "--config",
+          `${ROOT}deno.json`,
+          ...flags,
+          `${directory}/probe.ts`,
+        ];
+        // A shell that ignores a signal leaves it ignored, as nohup does.
+        const line = ["exec", Deno.execPath(), ...args].map((word) => `'${word}'`).join(" ").replace("'exec'", "exec");
+        const child = new Deno.Command("sh", {
+          args: ["-c", `trap '' HUP QUIT; ${line}`],
+          stdin: "piped",
+          stdout: "piped",
+          env: { NO_COLOR: "1" },
+        }).spawn();
+        const reader = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
+        assertEquals((await reader.read()).value, "true false true false true\n");
+        await reader.cancel();
+        const taken = /^VmFlags:.* hg\b/m.test(Deno.readTextFileSync(`/proc/${child.pid}/smaps`));
+        await child.stdin.close();
+        assertEquals((await child.status).code, 0);
+        assertEquals(taken, hugePagesAreKnown(), "the kernel took the advice about huge pages");
+      }),
+  });
+}
+
+function hugePagesAreKnown(): boolean {
+  try {
+    return Deno.statSync("/sys/kernel/mm/transparent_hugepage").isDirectory;
+  } catch {
+    return false;
+  }
+}
+
+Deno.test({
+  name: "processStatus is /proc/self/status",
+  ignore: !linux,
+  fn() {
+    const lines = (text: string) =>
+      text.split("\n").filter((line) => /^(Name|Pid|Uid|Cpus_allowed|SigIgn):/.test(line));
+    const found = lines(processStatus()!);
+    assertEquals(found.length, 5);
+    assertEquals(found, lines(Deno.readTextFileSync("/proc/self/status")));
+    // SIGPIPE is what Deno ignores.
+    assertEquals([1, 2, 13, 15].map(signalIsIgnored), [false, false, true, false]);
+  },
+});
+
+Deno.test("a file that Deno lets no program of limited permissions use is an error of one line", () =>
+  inTemporary(async (directory) => {
+    for (const args of [["gen", "--out", "/dev/new"], ["inspect", "/proc/self/mem"]]) {
+      const { code, out, err } = await run(EXECUTABLE, directory, "", [`${ROOT}main.ts`, ...args]);
+      assertEquals([code, out], [2, ""]);
+      assert(/^rabbit: [^\n]*\n$/.test(err) && !err.includes("--allow"), err);
+    }
+  }));
+
+needs("with all permissions the files of /dev/shm can be used", { files: ["/dev/shm"] }, async () => {
+  const directory = Deno.makeTempDirSync({ dir: "/dev/shm" });
+  try {
+    const { code, err } = await rabbit(directory, ["gen", "--out", `${directory}/m`]);
+    assertEquals([code, err], [0, ""]);
+    assertEquals((await rabbit(directory, ["verify", `${directory}/m`])).code, 0);
+  } finally {
+    Deno.removeSync(directory, { recursive: true });
+  }
+});

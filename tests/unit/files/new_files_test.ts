@@ -1,0 +1,402 @@
+/**
+ * New files: whole or not there, those of one checkpoint together, and nobody else's in their way.
+ */
+
+import { assert, assertEquals, assertInstanceOf, assertMatch, assertThrows } from "@std/assert";
+import { SystemError, UsageError } from "../../../lib/errors.ts";
+import { COMPANIONS, exists, INCOMPLETE_FILE, openCheckpoint } from "../../../lib/format/checkpoint.ts";
+import { checkOutput, checkOutputFile, NewFiles } from "../../../lib/files/new_files.ts";
+import { inTemporary, tree } from "../../support/program.ts";
+import { f32, safetensors, utf8, write, writeShards } from "../../support/testing.ts";
+
+const A = f32("a", [2, 32], (n) => n);
+const B = f32("b", [3], (n) => -n);
+
+const ONE = "model-00001-of-00002.safetensors";
+const MODEL = "model.safetensors";
+const INDEX = "model.safetensors.index.json";
+
+/** The names in a directory, with the random part of temporary ones left out. */
+function names(directory: string): string[] {
+  return tree(directory).map((name) => name.replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/, "*"));
+}
+
+/** The names and texts in a directory. */
+function texts(directory: string): Record<string, string> {
+  return Object.fromEntries(tree(directory).map((name) => [name, Deno.readTextFileSync(`${directory}/${name}`)]));
+}
+
+Deno.test("NewFiles.commit gives the files their names, with what was written", () =>
+  inTemporary((directory) => {
+    const files = new NewFiles(`${directory}/a/b`);
+    const { file, partial } = files.create("one", 1);
+    file.writeSync(utf8("1"));
+    files.write("two", utf8("22"));
+    assertEquals(names(directory), ["a/", "a/b/", "a/b/.one.*.partial", "a/b/.two.*.partial"]);
+    assert(tree(directory).includes(partial.slice(directory.length + 1)));
+    files.commit();
+    assertEquals(tree(directory), ["a/", "a/b/", "a/b/one", "a/b/two"]);
+    assertEquals(["one", "two"].map((name) => Deno.readTextFileSync(`${directory}/a/b/${name}`)), ["1", "22"]);
+  }));
+
+Deno.test("NewFiles.commit replaces files; until then the old ones are whole", () =>
+  inTemporary((directory) => {
+    const olds: Record<string, string>[] = [{ one: "old" }, { one: "old", two: "old", "config.json": "old" }];
+    for (const old of olds) {
+      write(directory, old);
+      const files = new NewFiles(directory);
+      for (const name of Object.keys(old)) files.write(name, utf8("new"));
+      for (const name of Object.keys(old)) assertEquals(Deno.readTextFileSync(`${directory}/${name}`), "old");
+      files.commit();
+      assertEquals(texts(directory), Object.fromEntries(Object.keys(old).map((name) => [name, "new"])));
+    }
+  }));
+
+Deno.test("NewFiles.write leaves a file that has the same bytes, and replaces a link by a file", () =>
+  inTemporary((directory) => {
+    write(directory, { same: "same", target: "new" });
+    Deno.symlinkSync("target", `${directory}/link`);
+    const { ino } = Deno.statSync(`${directory}/same`);
+    const files = new NewFiles(directory);
+    files.write("same", utf8("same"));
+    files.write("link", utf8("new"));
+    files.commit();
+    assertEquals(Deno.statSync(`${directory}/same`).ino, ino);
+    assert(Deno.lstatSync(`${directory}/link`).isFile);
+    assertEquals(texts(directory), { same: "same", target: "new", link: "new" });
+  }));
+
+Deno.test("NewFiles.abort removes the files and the directories that it made, and no others", () =>
+  inTemporary((directory) => {
+    write(`${directory}/kept`, { one: "old" });
+    const made = new NewFiles(`${directory}/kept/x/y/z`);
+    made.write("one", utf8("1"));
+    made.abort();
+    assertEquals(tree(directory), ["kept/", "kept/one"]);
+    const there = new NewFiles(`${directory}/kept`);
+    there.write("one", utf8("new"));
+    there.abort();
+    assertEquals(tree(directory), ["kept/", "kept/one"]);
+    assertEquals(Deno.readTextFileSync(`${directory}/kept/one`), "old");
+  }));
+
+Deno.test("NewFiles.abort leaves a made directory alone when another has put something in it", () =>
+  inTemporary((directory) => {
+    const files = new NewFiles(`${directory}/x/y`);
+    files.write("one", utf8("1"));
+    write(`${directory}/x`, { foreign: "" });
+    files.abort();
+    assertEquals(tree(directory), ["x/", "x/foreign"]);
+  }));
+
+Deno.test("NewFiles.commit replaces nothing when one of its targets can't be replaced", () =>
+  inTemporary((directory) => {
+    write(directory, { one: "old", three: "old" });
+    write(`${directory}/two`, { inside: "a directory is in the way" });
+    const files = new NewFiles(directory);
+    for (const name of ["one", "two", "three"]) files.write(name, utf8("new"));
+    const { message } = assertThrows(() => files.commit(), SystemError);
+    assertMatch(message, /^cannot rename \S+\/\.two\.\S+\.partial to two: \S+\/two is not a regular file$/);
+    files.abort();
+    assertEquals(tree(directory), ["one", "three", "two/", "two/inside"]);
+    assertEquals([`one`, "three"].map((name) => Deno.readTextFileSync(`${directory}/${name}`)), ["old", "old"]);
+  }));
+
+/** Runs `action` with renameSync failing at its call number `fails`, and from there on if `forever`. */
+function withFailingRename(fails: number, forever: boolean, action: () => void): void {
+  const { renameSync } = Deno;
+  let calls = 0;
+  Deno.renameSync = (from, to) => {
+    calls++;
+    if (calls === fails || forever && calls > fails) throw new Error("Device or resource busy (os error 16)");
+    renameSync(from, to);
+  };
+  try {
+    action();
+  } finally {
+    Deno.renameSync = renameSync;
+  }
+}
+
+Deno.test("NewFiles.commit puts the old files back when a rename fails, whichever it is", () =>
+  inTemporary((directory) => {
+    const old = { "config.json": "old config", [MODEL]: "old weights", "vocab.json": "old words" };
+    // Three old files go and four new ones come.
+    for (let fails = 1; fails <= 7; fails++) {
+      write(directory, old);
+      const files = new NewFiles(directory);
+      for (const name of [...Object.keys(old), "merges.txt"]) files.write(name, utf8("new"));
+      withFailingRename(fails, false, () => {
+        assertThrows(() => files.commit(), SystemError, "Device or resource busy");
+      });
+      files.abort();
+      assertEquals(texts(directory), old, `rename ${fails}`);
+    }
+    const { syncSync } = Deno.FsFile.prototype;
+    let syncs = 0;
+    Deno.FsFile.prototype.syncSync = function () {
+      // The third file is the marker.
+      if (++syncs === 3) throw new Error("No space left on device (os error 28)");
+      syncSync.call(this);
+    };
+    try {
+      using full = new NewFiles(directory);
+      for (const name of [MODEL, "config.json"]) full.write(name, utf8("new"));
+      assertThrows(() => full.commit(), SystemError, "no space left on the device");
+    } finally {
+      Deno.FsFile.prototype.syncSync = syncSync;
+    }
+    assertEquals(texts(directory), old);
+    const files = new NewFiles(directory);
+    files.write(MODEL, utf8("new"));
+    files.write("config.json", utf8("new"));
+    withFailingRename(2, true, () => {
+      assertThrows(() => files.commit(), SystemError, "the old files could not be put back, they are in");
+    });
+    files.abort();
+    assertEquals(names(directory), [".config.json.*.old", INCOMPLETE_FILE, MODEL, "vocab.json"]);
+  }));
+
+Deno.test("NewFiles keeps what came into the directory since it was looked at", () =>
+  inTemporary((directory) => {
+    const file = `${directory}/${MODEL}`;
+    const changes: [string, string | undefined, () => void][] = [
+      ["a file that comes", undefined, () => Deno.writeTextFileSync(file, "theirs")],
+      ["a file that is written to", "old", () => Deno.writeTextFileSync(file, "theirs")],
+      ["a file that is replaced", "old", () => {
+        Deno.writeTextFileSync(`${directory}/x`, "theirs");
+        Deno.renameSync(`${directory}/x`, file);
+      }],
+      ["an index", "theirs", () => Deno.writeTextFileSync(`${directory}/${INDEX}`, "{}")],
+      ["a tokenizer", "theirs", () => Deno.writeTextFileSync(`${directory}/tokenizer.json`, "{}")],
+      ["a write that is under way", "theirs", () => Deno.writeTextFileSync(`${directory}/${INCOMPLETE_FILE}`, "")],
+    ];
+    for (const [what, before, change] of changes) {
+      if (before !== undefined) write(directory, { [MODEL]: before });
+      using files = new NewFiles(directory, checkOutput(directory, undefined, [MODEL], true));
+      files.write(MODEL, utf8("new"));
+      change();
+      const { message } = assertThrows(() => files.commit(), SystemError);
+      assertMatch(
+        message,
+        /another process has written it meanwhile; nothing was replaced, run the command again$/,
+        what,
+      );
+      assertEquals(Deno.readTextFileSync(file), "theirs", what);
+      for (const { name } of Deno.readDirSync(directory)) Deno.removeSync(`${directory}/${name}`);
+    }
+  }));
+
+Deno.test("NewFiles.commit refuses a temporary file that another process has cut, extended, replaced or removed", () =>
+  inTemporary((directory) => {
+    const victim = `${directory}/victim`;
+    const attacks: ((partial: string) => void)[] = [
+      (partial) => Deno.truncateSync(partial, 1),
+      (partial) => Deno.writeTextFileSync(partial, "x", { append: true }),
+      (partial) => Deno.removeSync(partial),
+      (partial) => {
+        Deno.removeSync(partial);
+        Deno.symlinkSync(victim, partial);
+      },
+      (partial) => {
+        Deno.removeSync(partial);
+        Deno.writeTextFileSync(partial, "new");
+      },
+    ];
+    for (const attack of attacks) {
+      write(directory, { victim: "old", one: "old" });
+      const files = new NewFiles(directory);
+      const { file, partial } = files.create("one", 3);
+      file.writeSync(utf8("new"));
+      attack(partial);
+      assertThrows(() => files.commit(), SystemError, "another process has removed or changed it");
+      files.abort();
+      assertEquals(texts(directory), { victim: "old", one: "old" });
+    }
+  }));
+
+Deno.test("NewFiles.create takes no name that is there, and gives none twice", () =>
+  inTemporary((directory) => {
+    const { randomUUID } = crypto;
+    const uuid = "00000000-0000-4000-8000-000000000000";
+    write(directory, { victim: "old" });
+    Deno.symlinkSync("victim", `${directory}/.one.${uuid}.partial`);
+    using files = new NewFiles(directory);
+    crypto.randomUUID = () => uuid;
+    try {
+      assertThrows(() => files.create("one", 3), SystemError, "it exists already");
+    } finally {
+      crypto.randomUUID = randomUUID;
+    }
+    assertEquals(Deno.readTextFileSync(`${directory}/victim`), "old");
+    assert(files.create("one", 0).partial !== files.create("one", 0).partial);
+  }));
+
+Deno.test("NewFiles refuses a directory that can't be made, and leaves nothing", () =>
+  inTemporary((directory) => {
+    write(directory, { file: "" });
+    assertInstanceOf(assertThrows(() => new NewFiles(`${directory}/file/x`)), SystemError);
+    assertInstanceOf(assertThrows(() => new NewFiles(`${directory}/file`)), SystemError);
+    assertEquals(tree(directory), ["file"]);
+  }));
+
+Deno.test("NewFiles writes to a directory that it can't list", () =>
+  inTemporary((directory) => {
+    const { readDirSync } = Deno;
+    Deno.readDirSync = () => {
+      throw new Error("Too many open files (os error 24)");
+    };
+    try {
+      const files = new NewFiles(directory);
+      files.write("one", utf8("1"));
+      files.commit();
+    } finally {
+      Deno.readDirSync = readDirSync;
+    }
+    assertEquals(tree(directory), ["one"]);
+  }));
+
+Deno.test("NewFiles removes the temporary files that killed processes left, and no others", () =>
+  inTemporary((directory) => {
+    const hour = Date.now() / 1000 - 3600;
+    const minute = Date.now() / 1000 - 60;
+    const uuid = "01234567-89ab-4cde-8f01-23456789abcd";
+    const files: [name: string, time: number, stays: boolean][] = [
+      [`.${MODEL}.${uuid}.partial`, hour, false],
+      [`.config.json.${uuid}.partial`, hour, false],
+      [`.config.json.${uuid}.old`, minute, false],
+      [`.young.${uuid}.partial`, minute, true],
+      [`visible.${uuid}.partial`, hour, true],
+      [".no-number.partial", hour, true],
+      [`.other.${uuid}.part`, hour, true],
+      [`.other.${uuid}.partial.txt`, hour, true],
+      [MODEL, hour, true],
+    ];
+    const put = () => {
+      for (const [name, time] of files) {
+        write(directory, { [name]: "x" });
+        Deno.utimeSync(`${directory}/${name}`, time, time);
+      }
+    };
+    const left = (also: string[]) => [...files.filter(([, , stays]) => stays).map(([name]) => name), ...also].sort();
+    put();
+    new NewFiles(directory).abort();
+    assertEquals(tree(directory), left([]));
+    // After an interrupted commit the old files stay until another one has come to its end.
+    put();
+    write(directory, { [INCOMPLETE_FILE]: "" });
+    const next = new NewFiles(directory);
+    assertEquals(tree(directory), left([INCOMPLETE_FILE, `.config.json.${uuid}.old`]));
+    next.write("one", utf8("1"));
+    next.commit();
+    assertEquals(tree(directory), left(["one"]));
+  }));
+
+// The output directory
+
+function outputRefused(directory: string, source: string, force: boolean, message: string): void {
+  const error = assertThrows(() => checkOutput(directory, openCheckpoint(source), [MODEL], force), UsageError);
+  assertEquals(error.message, message);
+}
+
+Deno.test("checkOutput takes a directory that is not there, is empty, or holds other files", () =>
+  inTemporary((directory) => {
+    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
+    write(`${directory}/other`, { "README.md": "", "settings.json": "{}" });
+    const source = openCheckpoint(`${directory}/in`);
+    for (const force of [false, true]) {
+      for (const out of ["none", "none/deeper", "other"]) checkOutput(`${directory}/${out}`, source, [MODEL], force);
+      checkOutput(`${directory}/none`, undefined, [MODEL], force);
+    }
+  }));
+
+Deno.test("checkOutput refuses the source's directory by any name, with --force too", () =>
+  inTemporary((directory) => {
+    write(`${directory}/in`, { [MODEL]: safetensors([A]), "other.safetensors": safetensors([B]) });
+    Deno.symlinkSync("in", `${directory}/link`);
+    for (const source of ["in", `in/${MODEL}`, "in/other.safetensors", "link"]) {
+      for (const name of ["in", "./in/", "link", "in/../link"]) {
+        const out = `${directory}/${name}`;
+        const message = `--out ${out} is the directory of the source, which it would destroy; choose another directory`;
+        for (const force of [false, true]) outputRefused(out, `${directory}/${source}`, force, message);
+      }
+    }
+  }));
+
+Deno.test("checkOutput refuses an output whose model.safetensors is the source, by a link", () =>
+  inTemporary((directory) => {
+    const source = `${directory}/in/${MODEL}`;
+    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
+    for (const [name, link] of [["soft", Deno.symlinkSync], ["hard", Deno.linkSync]] as const) {
+      const out = `${directory}/${name}`;
+      Deno.mkdirSync(out);
+      link(source, `${out}/${MODEL}`);
+      const message = `${out}/${MODEL} is the source itself (${source}), which --out would destroy; ` +
+        "choose another directory";
+      for (const force of [false, true]) outputRefused(out, `${directory}/in`, force, message);
+    }
+  }));
+
+Deno.test("checkOutput refuses to replace a checkpoint unless it is forced, and a sharded one always", () =>
+  inTemporary((directory) => {
+    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
+    write(`${directory}/out`, { [MODEL]: safetensors([B]) });
+    const source = openCheckpoint(`${directory}/in`);
+    outputRefused(
+      `${directory}/out`,
+      `${directory}/in`,
+      false,
+      `${directory}/out/${MODEL} exists already; --force replaces it`,
+    );
+    assertThrows(() => checkOutput(`${directory}/out`, undefined, [MODEL], false), UsageError);
+    checkOutput(`${directory}/out`, source, [MODEL], true);
+    writeShards(`${directory}/out`, { [ONE]: [B] });
+    for (const force of [false, true]) {
+      outputRefused(
+        `${directory}/out`,
+        `${directory}/in`,
+        force,
+        `${directory}/out holds a sharded checkpoint (${INDEX}); choose another --out or remove it first`,
+      );
+    }
+    assert(exists(`${directory}/out/${MODEL}`));
+  }));
+
+Deno.test("checkOutput refuses files of a checkpoint that the new one has not, and those that it would replace unasked", () =>
+  inTemporary((out) => {
+    for (const name of COMPANIONS) {
+      const path = `${out}/${name}`;
+      Deno.writeTextFileSync(path, "theirs");
+      for (const force of [false, true]) {
+        const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL], force), UsageError);
+        const problem = "is there, and the new checkpoint has no such file; remove it first or choose another --out";
+        assertEquals(message, `${path} ${problem}`);
+      }
+      const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL, name], false), UsageError);
+      assertEquals(message, `${path} exists already; --force replaces it`);
+      checkOutput(out, undefined, [MODEL, name], true);
+      Deno.removeSync(path);
+      Deno.mkdirSync(path);
+      const kind = assertThrows(() => checkOutput(out, undefined, [MODEL, name], true), UsageError);
+      assertEquals(kind.message, `${path} is not a regular file and can't be replaced; choose another --out`);
+      Deno.removeSync(path);
+    }
+    write(out, { [INCOMPLETE_FILE]: "" });
+    const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL], false), UsageError);
+    assertEquals(message, `a write of ${out} was interrupted (${INCOMPLETE_FILE}); --force writes it again`);
+    checkOutput(out, undefined, [MODEL], true);
+  }));
+
+Deno.test("checkOutputFile says what is there, and NewFiles replaces nothing else", () =>
+  inTemporary((directory) => {
+    const path = `${directory}/x.gguf`;
+    for (const before of [undefined, "old"]) {
+      if (before !== undefined) write(directory, { "x.gguf": before });
+      using files = new NewFiles(directory, checkOutputFile("gguf", path, [], true));
+      files.write("x.gguf", utf8("new"));
+      Deno.writeTextFileSync(path, "theirs");
+      assertThrows(() => files.commit(), SystemError, "another process has written it meanwhile");
+      assertEquals(Deno.readTextFileSync(path), "theirs");
+      Deno.removeSync(path);
+    }
+  }));

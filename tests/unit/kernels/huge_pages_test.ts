@@ -1,0 +1,56 @@
+// Whether the kernel takes the advice, by its own account of the mapping (proc_pid_smaps(5)).
+
+import { assert, assertEquals } from "@std/assert";
+import { exists } from "../../../lib/format/checkpoint.ts";
+import { adviseHugePages } from "../../../lib/libc.ts";
+import { ROOT } from "../../support/program.ts";
+import { needs } from "../../support/needs.ts";
+
+const SETTING = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/** The flags of the mapping that holds an address. */
+function flagsAt(address: bigint): string[] {
+  let inside = false;
+  for (const line of Deno.readTextFileSync("/proc/self/smaps").split("\n")) {
+    const range = /^([0-9a-f]+)-([0-9a-f]+) /.exec(line);
+    if (range) inside = BigInt(`0x${range[1]}`) <= address && address < BigInt(`0x${range[2]}`);
+    if (inside && line.startsWith("VmFlags:")) return line.split(/\s+/).slice(1);
+  }
+  throw new Error(`no mapping holds ${address}`);
+}
+
+needs(
+  "adviseHugePages asks for the part of a memory that begins at `start`, and for no other",
+  { lacks: exists(SETTING) ? [] : [`the kernel has no huge pages: no ${SETTING}`] },
+  () => {
+    const memory = new WebAssembly.Memory({ initial: 256, maximum: 256, shared: true });
+    const whole = new Uint8Array(memory.buffer) as Uint8Array<ArrayBuffer>;
+    const address = BigInt(Deno.UnsafePointer.value(Deno.UnsafePointer.of(whole)));
+    const half = 128 * 65536;
+    adviseHugePages(memory, half);
+    assert(flagsAt(address + BigInt(half)).includes("hg"));
+    assert(flagsAt(address + BigInt(whole.length - 1)).includes("hg"));
+    assert(!flagsAt(address).includes("hg"));
+  },
+);
+
+Deno.test("adviseHugePages does nothing, and asks nobody, without the permission", async () => {
+  const script = `
+    import { adviseHugePages } from "${new URL("../../../lib/libc.ts", import.meta.url)}";
+    adviseHugePages(new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true }), 0);
+    console.log("went on");
+  `;
+  const child = new Deno.Command(Deno.execPath(), {
+    args: ["run", "--no-check", "--config", `${ROOT}deno.json`, "-"],
+    stdin: "piped",
+    stdout: "piped",
+    stderr: "piped",
+    env: { NO_COLOR: "1" },
+  }).spawn();
+  const writer = child.stdin.getWriter();
+  await writer.write(new TextEncoder().encode(script));
+  await writer.close();
+  const { code, stdout, stderr } = await child.output();
+  const [out, err] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
+  assertEquals([code, out, err], [0, "went on\n", ""]);
+});

@@ -1,0 +1,100 @@
+import { assertEquals } from "@std/assert";
+import { ROOT, tree } from "../support/program.ts";
+
+/** The layers, lowest first. A module imports from its own layer and from lower ones. */
+const LAYERS: readonly (readonly RegExp[])[] = [
+  [/^lib\/(errors|libc)\.ts$/, /^lib\/measure\/metrics\.ts$/],
+  [/^lib\/files\//],
+  [/^lib\/format\//],
+  [/^lib\/kernels\//],
+  [/^lib\/(model|text)\//, /^lib\/quantize\/(chunks|chunk_worker)\.ts$/],
+  [/^lib\/(quantize|measure|gguf|dev)\//],
+  [/^lib\/report\//],
+  [/^lib\/cli\//],
+  [/^main\.ts$/, /^lib\/mod\.ts$/],
+];
+
+/** Modules that import nothing at all. */
+const ALONE = ["lib/errors.ts", "lib/measure/metrics.ts"];
+
+/** Neighbours in one layer that may not know each other. */
+const APART: readonly (readonly [RegExp, RegExp])[] = [
+  [/^lib\/quantize\//, /^lib\/(model|text|measure|gguf)\//],
+  [/^lib\/measure\//, /^lib\/(files|format|kernels|model|text|quantize|gguf)\//],
+  [/^lib\/kernels\//, /^lib\/format\/(checkpoint|given|safetensors|json)\.ts$/],
+];
+
+const files = tree(ROOT + "lib").map((path) => `lib/${path}`).filter((path) => path.endsWith(".ts"))
+  .filter((path) => !path.endsWith(".as.ts"));
+const modules = [...files, "main.ts"].filter((path) => path !== "lib/kernels/wasm/build.ts");
+
+/** What a module imports or re-exports, statically or not, or starts as a worker: paths from the root of the repository. */
+function imports(path: string): string[] {
+  const text = Deno.readTextFileSync(ROOT + path);
+  const specifiers = [
+    ...text.matchAll(/^(?:import|export|\})\s[^"';]*?from "([^"]+)"|^import "([^"]+)"/gm),
+    ...text.matchAll(/\bimport\("([^"]+)"\)/g),
+    ...text.matchAll(/new URL\("([^"]+\.ts)", import\.meta\.url\)/g),
+  ].map(([, a, b]) => a ?? b);
+  return specifiers.map((specifier) =>
+    specifier.startsWith(".") ? new URL(specifier, `file:///${path}`).pathname.slice(1) : specifier
+  );
+}
+
+function layer(path: string): number {
+  return LAYERS.findIndex((patterns) => patterns.some((pattern) => pattern.test(path)));
+}
+
+Deno.test("every module of lib belongs to a layer", () => {
+  assertEquals(modules.filter((path) => layer(path) < 0), []);
+});
+
+Deno.test("no import points up", () => {
+  const wrong = modules.flatMap((path) =>
+    imports(path).filter((target) => /^lib\/|^main\.ts$/.test(target))
+      .filter((target) => layer(target) > layer(path) || APART.some(([a, b]) => a.test(path) && b.test(target)))
+      .map((target) => `${path} imports ${target}`)
+  );
+  assertEquals(wrong, []);
+});
+
+Deno.test("the reader of imports finds them", () => {
+  assertEquals(imports("lib/quantize/chunk_worker.ts"), ["lib/quantize/chunks.ts"]);
+  assertEquals(imports("lib/quantize/chunks.ts").includes("lib/quantize/chunk_worker.ts"), true);
+  assertEquals(imports("lib/mod.ts").includes("lib/format/blocks.ts"), true);
+  assertEquals(imports("lib/cli/output.ts").includes("cli-progress"), true);
+});
+
+Deno.test("errors and metrics import nothing", () => {
+  assertEquals(modules.filter((path) => ALONE.includes(path)).flatMap(imports), []);
+});
+
+Deno.test("every exported symbol of lib has a doc comment", () => {
+  const bare = modules.flatMap((path) => {
+    const lines = Deno.readTextFileSync(ROOT + path).split("\n");
+    return lines.flatMap((line, n) => {
+      const name = /^export (?:async )?(?:abstract )?(?:function\*?|class|const|interface|type|enum) (\w+)/.exec(line)
+        ?.[1];
+      return name === undefined || documented(lines, n) ? [] : [`${path}:${n + 1}: ${name}`];
+    });
+  });
+  assertEquals(bare, []);
+});
+
+Deno.test("the library exports the types of what its functions take and give", () => {
+  const args = ["doc", "--lint", `${ROOT}lib/mod.ts`];
+  const { stderr } = new Deno.Command(Deno.execPath(), { args, env: { NO_COLOR: "1" } }).outputSync();
+  const found = [
+    ...new TextDecoder().decode(stderr).matchAll(/public type '(\w+)[^']*' references private type '(\w+)'/g),
+  ];
+  // What a plan says of a tensor is the plan's own.
+  const wrong = found.filter(([, , type]) => type !== "Planned").map(([text]) => text);
+  assertEquals(wrong, []);
+});
+
+/** Whether a doc comment ends just above line `n`; comments to the linter may stand between. */
+function documented(lines: readonly string[], n: number): boolean {
+  let above = n - 1;
+  while (/^\s*\/\/ deno-lint-ignore/.test(lines[above] ?? "")) above--;
+  return /\*\/$/.test(lines[above] ?? "");
+}

@@ -1,0 +1,240 @@
+// The rule of `rabbit advise` on figures made by hand, answers by script, and checkpoints that are encoded when read.
+
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { join } from "@std/path/join";
+import {
+  ANSWER_STEPS,
+  type Answers,
+  failures,
+  MAX_KL,
+  MAX_RATIO,
+  measureAnswers,
+  NEAR_TIE,
+  RATIO_ERRORS,
+} from "../../../lib/measure/advise.ts";
+import { EncodedReader } from "../../../lib/quantize/encoded.ts";
+import { CheckpointError, UsageError } from "../../../lib/errors.ts";
+import { WIDTHS } from "../../../lib/format/blocks.ts";
+import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
+import { Difference, Distribution, Divergence } from "../../../lib/measure/metrics.ts";
+import { planQuantize } from "../../../lib/quantize/quantize.ts";
+import type { TextDecoder } from "../../../lib/measure/perplexity.ts";
+import { quantizeTo, TINY } from "../../support/models.ts";
+import { inTemporary } from "../../support/program.ts";
+import { safetensors, write } from "../../support/testing.ts";
+
+// ---------------------------------------------------------------- the rule
+
+/** Answers of which `kept` of 4 are kept. */
+function answers(kept: number): Answers {
+  return { prompts: 4, kept, difference: new Difference(), divergence: new Divergence() };
+}
+
+/**
+ * A text of two tokens, the right one being 0 of two; each pair has the losses -log p(0) of the float model and of the
+ * quantized one.
+ */
+function text(...losses: [number, number][]): Divergence {
+  const measured = new Divergence();
+  const of = (loss: number) => {
+    const distribution = new Distribution(2);
+    // p(0) = e^-loss: the logit of 0 is log(p / (1 - p)), of 1 it is 0.
+    distribution.set(Float32Array.of(-loss - Math.log(1 - Math.exp(-loss)), 0));
+    return distribution;
+  };
+  for (const [p, q] of losses) measured.add(of(p), of(q), 0);
+  return measured;
+}
+
+Deno.test("a width suffices when it keeps all answers, the perplexity and the distributions", () => {
+  const same = text([0.7, 0.7], [0.2, 0.2]);
+  assertEquals(failures(answers(4), same), []);
+  assertEquals(failures(answers(3), same), ["answers"]);
+});
+
+Deno.test("the perplexity may grow to less than its limit, with its error", () => {
+  const limit = Math.log(MAX_RATIO);
+  const grown = (by: number, spread: number) => text([0.7, 0.7 + by + spread], [0.7, 0.7 + by - spread]);
+  assertEquals(failures(answers(4), grown(limit * 0.99, 0)), []);
+  assertEquals(failures(answers(4), grown(limit * 1.01, 0)), ["perplexity"]);
+  // Two differences of d + s and d - s have the mean d and the standard error s.
+  const within = 0.9 * (MAX_RATIO / Math.exp(limit / 2) - 1) / RATIO_ERRORS;
+  assertEquals(failures(answers(4), grown(limit / 2, within)), []);
+  assertEquals(failures(answers(4), grown(limit / 2, within * 1.3)), ["perplexity"]);
+  // A perplexity that falls is no failure, and one token has no error, which is no yes.
+  assertEquals(failures(answers(4), grown(-0.01, 0)), []);
+  assertEquals(failures(answers(4), text([0.7, 0.7])), ["perplexity"]);
+});
+
+Deno.test("a perplexity that overflows may not change, in either direction", () => {
+  // Losses of 1000 and 300: exp(1000) is more than binary64 holds.
+  const loud = (p: number, q: number) => {
+    const measured = new Divergence();
+    const of = (loss: number) => {
+      const distribution = new Distribution(2);
+      distribution.set(Float32Array.of(-loss, 0));
+      return distribution;
+    };
+    for (let n = 0; n < 2; n++) measured.add(of(p), of(q), 0);
+    return measured;
+  };
+  assertEquals([loud(1000, 300).float.value, loud(1000, 300).quant.value < Infinity], [Infinity, true]);
+  assertEquals(failures(answers(4), loud(1000, 1000)), []);
+  assertEquals(failures(answers(4), loud(1000, 300)), ["perplexity"]);
+  assertEquals(failures(answers(4), loud(1000, 100)), ["perplexity"]);
+  // The other token is all but certain to both: they do not diverge.
+  assertEquals(failures(answers(4), loud(300, 1000)), ["perplexity"]);
+});
+
+Deno.test("the divergence may be as large as its limit", () => {
+  // Losses that change places leave the perplexity as it is: only the divergence tells. Many tokens make its error small.
+  const swapped = (by: number) => {
+    const pairs = Array.from({ length: 1000 }, (_, n): [number, number] => [0.7, n % 2 ? 0.7 + by : 0.7 - by]);
+    return text(...pairs);
+  };
+  assert(swapped(0.1).kl.value < MAX_KL);
+  assertEquals(failures(answers(4), swapped(0.1)), []);
+  assert(swapped(0.25).kl.value > MAX_KL);
+  assertEquals(failures(answers(0), swapped(0.25)), ["answers", "kl"]);
+});
+
+// ---------------------------------------------------------------- answers
+
+const VOCABULARY = 4;
+
+/** Says that `best` follows each token, by `by`, and the next best is `second`. */
+class Fixed implements TextDecoder {
+  readonly calls: string[] = [];
+
+  constructor(readonly best: (token: number) => number, readonly by: number, readonly second = 3) {}
+
+  #after(token: number): Float32Array {
+    const logits = new Float32Array(VOCABULARY);
+    logits[this.second] = 1;
+    logits[this.best(token)] = 1 + this.by;
+    return logits;
+  }
+
+  feed(ids: readonly number[]): Float32Array {
+    return this.#after(ids.at(-1)!);
+  }
+
+  feedAll(ids: readonly number[], visit: (index: number, logits: Float32Array) => void): void {
+    this.calls.push(ids.join(" "));
+    for (const [n, id] of ids.entries()) visit(n, this.#after(id));
+  }
+
+  rewind(position: number): void {
+    this.calls.push(`rewind ${position}`);
+  }
+}
+
+const next = (token: number) => (token + 1) % 3;
+
+Deno.test("measureAnswers feeds the float model's answer, and counts the prompts whose tokens stay", async () => {
+  const float = new Fixed(next, 2);
+  const same = new Fixed(next, 1.5);
+  // Goes another way after token 0 only, which every answer of eight meets.
+  const other = new Fixed((token) => token === 0 ? 3 : next(token), 2);
+  const progress: number[] = [];
+  const [kept, lost] = await measureAnswers(float, [same, other], [[1, 2], [0]], {
+    vocabulary: VOCABULARY,
+    progress: (done) => progress.push(done),
+  });
+  assertEquals(same.calls, ["rewind 0", "1 2 0 1 2 0 1 2 0 1", "rewind 0", "0 1 2 0 1 2 0 1 2"]);
+  assertEquals([kept.kept, kept.prompts, lost.kept, lost.prompts], [2, 2, 0, 2]);
+  assertEquals(progress, [2 + ANSWER_STEPS, 3 + 2 * ANSWER_STEPS]);
+  // After the prompt and after each of the eight tokens; one logit of four differs, by 0.5.
+  assertEquals(kept.difference.values, 2 * (ANSWER_STEPS + 1) * VOCABULARY);
+  assertEquals([kept.difference.max, kept.difference.mean], [0.5, 0.125]);
+  assertEquals([kept.divergence.scored, kept.divergence.sameTop.value], [2 * ANSWER_STEPS, 1]);
+});
+
+Deno.test("measureAnswers: two tokens near a tie may change places", async () => {
+  const of = async (by: number) => {
+    const [result] = await measureAnswers(new Fixed(next, by), [new Fixed(() => 3, 1)], [[0]], {
+      vocabulary: VOCABULARY,
+    });
+    return result.kept;
+  };
+  assertEquals(await of(NEAR_TIE * 0.99), 1);
+  assertEquals(await of(NEAR_TIE * 1.01), 0);
+});
+
+Deno.test("measureAnswers refuses logits that are not finite, and stops when it is told to", async () => {
+  const good = new Fixed(next, 1);
+  const of = (float: Fixed, quant: Fixed, signal?: AbortSignal) => () =>
+    measureAnswers(float, [quant], [[0], [1]], { vocabulary: VOCABULARY, signal });
+  await assertRejects(of(new Fixed(next, NaN), good), UsageError, "the logits are not finite");
+  await assertRejects(of(good, new Fixed(next, NaN)), UsageError, "the logits are not finite");
+  await assertRejects(of(good, good, AbortSignal.abort(new Error("enough"))), Error, "enough");
+});
+
+// ---------------------------------------------------------------- encoded when read
+
+for (const format of WIDTHS) {
+  Deno.test(`EncodedReader reads what quantize writes in ${format.name}`, async () => {
+    await inTemporary(async (directory) => {
+      const written = openCheckpoint(await quantizeTo(join(directory, "q"), TINY, format.bits));
+      const encoded = new EncodedReader(planQuantize(openCheckpoint(TINY), format));
+      const stored = new TensorReader(written);
+      for (const { name, dtype, shape, bytes } of written.tensors) {
+        assertEquals([encoded.find(name)?.dtype, encoded.find(name)?.shape], [dtype, shape]);
+        const [a, b] = [new Uint8Array(bytes), new Uint8Array(bytes)];
+        encoded.read(name, 0, a);
+        stored.read(name, 0, b);
+        assertEquals(a, b, name);
+        // From the middle on, too: the second half of the rows.
+        const half = bytes / shape[0] * Math.floor(shape[0] / 2);
+        encoded.read(name, half, a.subarray(0, bytes - half));
+        assertEquals(a.subarray(0, bytes - half), b.subarray(half), name);
+      }
+      assertEquals(encoded.find("none"), undefined);
+      assertEquals(encoded.path, join(TINY, "model.safetensors"));
+      encoded.close();
+      stored.close();
+    });
+  });
+}
+
+Deno.test("EncodedReader reads more than its memory holds at once", async () => {
+  await inTemporary(async (directory) => {
+    // Three million bytes of binary64 are two pieces.
+    const weights = Float64Array.from({ length: 375 * 1024 }, (_, n) => Math.sin(n * n));
+    const shape = [weights.length / 64, 64];
+    const entry = { name: "w", dtype: "F64", shape, bytes: new Uint8Array(weights.buffer) };
+    write(join(directory, "float"), { "model.safetensors": safetensors([entry]) });
+    for (const format of WIDTHS) {
+      await quantizeTo(join(directory, format.name), join(directory, "float"), format.bits);
+      const written = openCheckpoint(join(directory, format.name));
+      const encoded = new EncodedReader(planQuantize(openCheckpoint(join(directory, "float")), format));
+      const stored = new TensorReader(written);
+      const [a, b] = [new Uint8Array(written.tensors[0].bytes), new Uint8Array(written.tensors[0].bytes)];
+      encoded.read("w", 0, a);
+      stored.read("w", 0, b);
+      assertEquals(a, b);
+      encoded.close();
+      stored.close();
+    }
+  });
+});
+
+Deno.test("EncodedReader refuses a weight that is not finite, naming its place", async () => {
+  await inTemporary((directory) => {
+    const weights = new Float32Array(4 * 64).fill(1);
+    weights[2 * 64 + 37] = NaN;
+    const entry = { name: "w", dtype: "F32", shape: [4, 64], bytes: new Uint8Array(weights.buffer) };
+    write(directory, { "model.safetensors": safetensors([entry]) });
+    const encoded = new EncodedReader(planQuantize(openCheckpoint(directory), WIDTHS[0]));
+    const { blockBytes } = WIDTHS[0];
+    encoded.read("w", 0, new Uint8Array(4 * blockBytes));
+    for (const first of [0, 2, 5]) {
+      assertThrows(
+        () => encoded.read("w", first * blockBytes, new Uint8Array((8 - first) * blockBytes)),
+        CheckpointError,
+        `tensor "w": row 2 column 37 (block 1): weight is NaN`,
+      );
+    }
+    encoded.close();
+  });
+});

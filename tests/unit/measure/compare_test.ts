@@ -1,0 +1,187 @@
+// Metrics by hand, and comparisons of decoders that answer from a script.
+
+import { assertEquals, assertThrows } from "@std/assert";
+import { compareWith, type Decoder, greedy, trace } from "../../../lib/measure/compare.ts";
+import { UsageError } from "../../../lib/errors.ts";
+import { argmax, Difference } from "../../../lib/measure/metrics.ts";
+
+const row = (...values: number[]) => Float32Array.from(values);
+
+// ---------------------------------------------------------------- metrics
+
+Deno.test("Difference is nothing before the first value", () => {
+  const d = new Difference();
+  assertEquals([d.max, d.mean, d.values], [0, 0, 0]);
+});
+
+Deno.test("Difference has the largest and the mean magnitude over all rows", () => {
+  const d = new Difference();
+  d.add(row(1, 2, 3), row(1, 4, 2.5));
+  assertEquals([d.max, d.mean, d.values], [2, 2.5 / 3, 3]);
+  d.add(row(-5, 0), row(-1.5, 0));
+  assertEquals([d.max, d.mean, d.values], [3.5, 6 / 5, 5]);
+  d.add(row(), row());
+  assertEquals(d.values, 5);
+});
+
+Deno.test("Difference subtracts and sums in binary64", () => {
+  // In binary32 2^24 + 1 is 2^24, and 1 - 2^-30 is 1.
+  const d = new Difference();
+  d.add(row(2 ** 24), row(0));
+  d.add(row(1), row(0));
+  assertEquals(d.mean, (2 ** 24 + 1) / 2);
+  const e = new Difference();
+  e.add(row(1), row(2 ** -30));
+  assertEquals(e.max, 1 - 2 ** -30);
+});
+
+Deno.test("argmax is the index of the largest, the lowest of equal ones", () => {
+  assertEquals(argmax(row(3)), 0);
+  assertEquals(argmax(row(1, 3, 2)), 1);
+  assertEquals(argmax(row(1, 2, 3)), 2);
+  assertEquals(argmax(row(5, 7, 7, 7, 1)), 1);
+  assertEquals(argmax(row(2, 2)), 0);
+  assertEquals(argmax(row(-3, -1, -2)), 1);
+  assertEquals(argmax(row(-0, 0)), 0);
+  assertEquals(argmax(row(0, -0)), 0);
+});
+
+Deno.test("argmax is -1 when a value is not finite, wherever it stands", () => {
+  for (const bad of [NaN, Infinity, -Infinity]) {
+    for (let at = 0; at < 3; at++) {
+      const values = row(1, 2, 3);
+      values[at] = bad;
+      assertEquals(argmax(values), -1);
+    }
+  }
+});
+
+Deno.test("greedy refuses logits that are not finite", () => {
+  assertEquals(greedy(row(0, 4, 4)), 1);
+  assertThrows(
+    () => greedy(row(0, NaN)),
+    UsageError,
+    "the logits are not finite: the weights are damaged, or too large for binary32 arithmetic",
+  );
+});
+
+// ---------------------------------------------------------------- decoders by script
+
+const VOCABULARY = 8;
+
+/**
+ * A decoder whose logits depend on all the tokens that it was fed, and say so: the value at the token that the script
+ * has for the text is 10, the others are small numbers made of the text. It hands out one array again and again, as real
+ * decoders may.
+ */
+class Scripted implements Decoder {
+  /** Every text after which logits were asked for. */
+  readonly asked: string[] = [];
+  readonly #logits = new Float32Array(VOCABULARY);
+  #text: number[] = [];
+
+  constructor(readonly next: (text: string) => number, readonly shift = 0) {}
+
+  static logitsOf(text: readonly number[], token: number, shift: number): Float32Array {
+    const sum = text.reduce((sum, id, n) => sum + id * (n + 1), 0);
+    const logits = Float32Array.from({ length: VOCABULARY }, (_, n) => ((sum * 7 + n * 5) % 16) / 16 + shift);
+    logits[token] = 10 + shift;
+    return logits;
+  }
+
+  feed(ids: readonly number[]): Float32Array {
+    this.#text.push(...ids);
+    const text = this.#text.join(" ");
+    this.asked.push(text);
+    this.#logits.set(Scripted.logitsOf(this.#text, this.next(text), this.shift));
+    return this.#logits;
+  }
+
+  rewind(position: number): void {
+    this.#text = this.#text.slice(0, position);
+  }
+}
+
+/** Follows a script while the text is on it, and takes 7 otherwise. */
+function follow(prompt: readonly number[], answer: readonly number[]) {
+  return (text: string) => {
+    for (let n = 0; n < answer.length; n++) if (text === [...prompt, ...answer.slice(0, n)].join(" ")) return answer[n];
+    return 7;
+  };
+}
+
+const PROMPT = [1, 2, 3];
+const ANSWER = [4, 5, 6, 5];
+
+Deno.test("trace keeps the answer and the logits after the prompt and after each token", () => {
+  const model = new Scripted(follow(PROMPT, ANSWER));
+  const traced = trace(model, PROMPT, 4);
+  assertEquals(traced.prompt, PROMPT);
+  assertEquals(traced.tokens, ANSWER);
+  assertEquals(traced.prefill, Scripted.logitsOf(PROMPT, 4, 0));
+  assertEquals(traced.logits, [
+    Scripted.logitsOf([1, 2, 3, 4], 5, 0),
+    Scripted.logitsOf([1, 2, 3, 4, 5], 6, 0),
+    Scripted.logitsOf([1, 2, 3, 4, 5, 6], 5, 0),
+    Scripted.logitsOf([1, 2, 3, 4, 5, 6, 5], 7, 0),
+  ]);
+  assertEquals(model.asked, ["1 2 3", "1 2 3 4", "1 2 3 4 5", "1 2 3 4 5 6", "1 2 3 4 5 6 5"]);
+});
+
+/** The largest and the mean difference of the logits of two scripts over texts, by hand. */
+function differenceOf(texts: number[][], a: Scripted, b: Scripted) {
+  const off = texts.flatMap((text) => {
+    const key = text.join(" ");
+    const [x, y] = [a, b].map((model) => Scripted.logitsOf(text, model.next(key), model.shift));
+    return [...x].map((x, n) => Math.abs(x - y[n]));
+  });
+  return { max: Math.max(...off), mean: off.reduce((a, b) => a + b) / off.length, values: off.length };
+}
+
+function figures({ max, mean, values }: Difference) {
+  return { max, mean, values };
+}
+
+for (
+  const [what, answer, wanted] of [
+    ["gives the same answer", [4, 5, 6, 5], [4, 5, 6, 5]],
+    ["differs at the first token", [2, 2, 1, 0], [2, 2, 1, 0]],
+    ["differs in the middle", [4, 5, 1, 0], [4, 5, 1, 0]],
+    ["differs at the second token and never returns", [4, 0], [4, 0, 7, 7]],
+    ["differs at the last token", [4, 5, 6, 1], [4, 5, 6, 1]],
+  ] as const
+) {
+  Deno.test(`compareWith a model that ${what}`, () => {
+    const float = new Scripted(follow(PROMPT, ANSWER));
+    const quant = new Scripted(follow(PROMPT, answer), 0.25);
+    const compared = compareWith(quant, trace(float, PROMPT, 4));
+    assertEquals(compared.tokens, [...wanted]);
+    assertEquals(compared.match, String(wanted) === String(ANSWER));
+    // Whatever the second model's own answer is, the logits compared are those of the float model's tokens.
+    assertEquals(figures(compared.prefill), differenceOf([PROMPT], float, quant));
+    const followed = ANSWER.map((_, n) => [...PROMPT, ...ANSWER.slice(0, n + 1)]);
+    assertEquals(figures(compared.steps), differenceOf(followed, float, quant));
+    assertEquals(compared.steps.values, 4 * VOCABULARY);
+  });
+}
+
+Deno.test("compareWith one step", () => {
+  const traced = trace(new Scripted(follow(PROMPT, [4])), PROMPT, 1);
+  const same = compareWith(new Scripted(follow(PROMPT, [4])), traced);
+  assertEquals([same.match, same.tokens, same.steps.max, same.steps.values], [true, [4], 0, VOCABULARY]);
+  const other = compareWith(new Scripted(follow(PROMPT, [5])), traced);
+  assertEquals([other.match, other.tokens, other.steps.values], [false, [5], VOCABULARY]);
+});
+
+Deno.test("compareWith does not mind what the models would say after the last token", () => {
+  const float = new Scripted(follow(PROMPT, [4, 5, 6, 5, 1]));
+  const quant = new Scripted(follow(PROMPT, [4, 5, 6, 5, 2]));
+  assertEquals(compareWith(quant, trace(float, PROMPT, 4)).match, true);
+});
+
+Deno.test("compareWith refuses a model whose logits are not finite", () => {
+  const broken: Decoder = { feed: () => row(0, NaN, 1), rewind() {} };
+  const traced = trace(new Scripted(follow(PROMPT, ANSWER)), PROMPT, 4);
+  assertThrows(() => compareWith(broken, traced), UsageError, "the logits are not finite");
+  assertThrows(() => trace(broken, PROMPT, 4), UsageError, "the logits are not finite");
+});

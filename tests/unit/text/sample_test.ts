@@ -1,0 +1,78 @@
+// Drawing tokens: the tokens that a program in Python drew from the same description (fixtures/make_sampling.py).
+
+import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
+import { UsageError } from "../../../lib/errors.ts";
+import { pick, Sampler, SplitMix64, weights } from "../../../lib/text/sample.ts";
+import { fixture } from "../../support/testing.ts";
+
+interface Case {
+  row: number;
+  temperature: number;
+  top_p: number;
+  seed: number;
+  tokens: number[];
+  candidates: number;
+}
+
+const { rows, cases } = fixture<{ rows: number[][]; cases: Case[] }>("sampling.json");
+
+Deno.test("SplitMix64 gives the published numbers of the seed 1234567", () => {
+  const random = new SplitMix64(1234567);
+  assertEquals(Array.from({ length: 5 }, () => random.next()), [
+    6457827717110365317n,
+    3203168211198807973n,
+    9817491932198370423n,
+    4593380528125082431n,
+    16408922859458223821n,
+  ]);
+});
+
+Deno.test("SplitMix64 gives numbers below one", () => {
+  const random = new SplitMix64(0);
+  // The first output of the seed 0 is e220a8397b1dcdaf.
+  assertEquals(random.unit(), Number(0xe220a8397b1dcdafn >> 11n) / 2 ** 53);
+  for (let n = 0; n < 1000; n++) assertEquals(Math.floor(random.unit()), 0);
+});
+
+for (const { row, temperature, top_p, seed, tokens, candidates } of cases) {
+  Deno.test(`Sampler draws what Python drew: row ${row}, temperature ${temperature}, top-p ${top_p}`, () => {
+    const logits = Float32Array.from(rows[row]);
+    const sampler = new Sampler({ temperature, topP: top_p, seed });
+    assertEquals(tokens.map(() => sampler.draw(logits)), tokens);
+    // As many tokens can be drawn as are candidates: those with a weight that a number can fall on.
+    const found = weights(logits, temperature);
+    const drawn = new Set(Array.from({ length: 4000 }, (_, n) => pick(found, top_p, n / 4000)));
+    if (top_p < 1 && row !== 1) assertEquals(drawn.size, candidates);
+  });
+}
+
+Deno.test("pick takes the token at the number, by hand", () => {
+  const found = Float64Array.of(1, 4, 0, 3);
+  const at = (topP: number, ...units: number[]) => units.map((unit) => pick(found, topP, unit));
+  // In the order of the ids the sums are 1, 5, 5, 8.
+  assertEquals(at(1, 0, 0.124, 0.125, 0.624, 0.625, 0.999), [0, 0, 1, 1, 3, 3]);
+  // In the order of the weights they are 4, 7, 8: half of 8 needs the first alone, 7/8 the first two.
+  assertEquals(at(0.5, 0, 0.999), [1, 1]);
+  assertEquals(at(0.51, 0, 0.57, 0.572, 0.999), [1, 1, 3, 3]);
+  assertEquals(at(0.875, 0.999), [3]);
+  assertEquals(at(0.876, 0.49, 0.5, 0.874, 0.876), [1, 3, 3, 0]);
+  // A token without a weight is never drawn; of equal ones the lower id comes first.
+  assertEquals(pick(Float64Array.of(0, 1), 1, 0), 1);
+  assertEquals(pick(Float64Array.of(2, 2, 2), 0.3, 0.999), 0);
+});
+
+Deno.test("weights are the numerators of a softmax", () => {
+  const found = weights(Float32Array.of(1, 3, 2), 2);
+  assertEquals(found[1], 1);
+  assertAlmostEquals(found[0], Math.E ** -1, 1e-15);
+  assertAlmostEquals(found[2], Math.E ** -0.5, 1e-15);
+  // Nothing overflows, however small the temperature.
+  assertEquals([...weights(Float32Array.of(-3e38, 3e38), 5e-324)], [0, 1]);
+});
+
+Deno.test("Sampler refuses logits that are not finite", () => {
+  for (const bad of [NaN, Infinity, -Infinity]) {
+    const sampler = new Sampler({ temperature: 1, topP: 1, seed: 0 });
+    assertThrows(() => sampler.draw(Float32Array.of(0, bad)), UsageError, "not finite");
+  }
+});
