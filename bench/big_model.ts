@@ -8,7 +8,8 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { MODEL_FILE, writeAt } from "../lib/format/checkpoint.ts";
+import { MODEL_FILE } from "../lib/format/checkpoint.ts";
+import { writeAt } from "../lib/files/read.ts";
 import { NewFiles } from "../lib/files/new_files.ts";
 import { serializeHeader } from "../lib/format/safetensors.ts";
 import { configOf, randomWeights, tensorShapes } from "../lib/dev/gen.ts";

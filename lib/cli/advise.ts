@@ -13,7 +13,7 @@ import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { type Config, longestContext } from "../model/config.ts";
 import { EncodedReader } from "../quantize/encoded.ts";
 import { WIDTHS } from "../format/blocks.ts";
-import { readText } from "../format/checkpoint.ts";
+import { readText } from "../files/read.ts";
 import { Pool } from "../kernels/pool.ts";
 import type { Divergence } from "../measure/metrics.ts";
 import { type Plan, planQuantize } from "../quantize/quantize.ts";

@@ -6,7 +6,7 @@
 
 import { longestContext } from "../model/config.ts";
 import { UsageError } from "../errors.ts";
-import { readText } from "../format/checkpoint.ts";
+import { readText } from "../files/read.ts";
 import { Pool } from "../kernels/pool.ts";
 import type { Divergence, Estimate } from "../measure/metrics.ts";
 import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";

@@ -1,7 +1,7 @@
 import { join } from "@std/path/join";
 import { readVocabulary } from "../gguf/vocabulary.ts";
 import { exportGguf, planExport } from "../gguf/export.ts";
-import { readJsonObject } from "../format/checkpoint.ts";
+import { readJsonObject } from "../format/json.ts";
 import { type Command, FORCE } from "./arguments.ts";
 import { checkModel, MAX_CONFIG_BYTES, openModel } from "./model.ts";
 import { warn, withBar } from "./output.ts";

@@ -1,4 +1,4 @@
-import { greedy } from "../measure/compare.ts";
+import { greedy, Sampler } from "../text/sample.ts";
 import { type ChatTemplate, type Message, readChatTemplate, readStops, renderChat } from "../text/chat.ts";
 import type { Llama } from "../model/llama.ts";
 import type { TextStream } from "../text/detokenizer.ts";
@@ -7,7 +7,6 @@ import { CheckpointError, UsageError } from "../errors.ts";
 import type { Checkpoint } from "../format/checkpoint.ts";
 import type { Activations } from "../kernels/operations.ts";
 import { Pool } from "../kernels/pool.ts";
-import { Sampler } from "../text/sample.ts";
 import { type Arguments, type Command, THREADS } from "./arguments.ts";
 import {
   loadModel,

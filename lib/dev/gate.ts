@@ -10,7 +10,8 @@ import { compareWith, type Comparison, type Trace, trace } from "../measure/comp
 import { type Config, parseConfig } from "../model/config.ts";
 import { Llama } from "../model/llama.ts";
 import type { BlockFormat } from "../format/blocks.ts";
-import { openCheckpoint, readText, TensorReader } from "../format/checkpoint.ts";
+import { openCheckpoint, TensorReader } from "../format/checkpoint.ts";
+import { readText } from "../files/read.ts";
 import { generate } from "./gen.ts";
 import type { Operations } from "../kernels/operations.ts";
 import { planQuantize, quantize } from "../quantize/quantize.ts";

@@ -7,9 +7,11 @@
 import { parseConfig } from "../model/config.ts";
 import { tensorsOf } from "../model/tensors.ts";
 import { BLOCK } from "../format/blocks.ts";
-import { MODEL_FILE, writeAt } from "../format/checkpoint.ts";
+import { MODEL_FILE } from "../format/checkpoint.ts";
+import { writeAt } from "../files/read.ts";
 import { f32ToBf16 } from "../format/floats.ts";
-import { checkOutput, NewFiles } from "../files/new_files.ts";
+import { NewFiles } from "../files/new_files.ts";
+import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
 
 /** The shape of the development model. */

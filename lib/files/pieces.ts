@@ -4,7 +4,7 @@
  * @module
  */
 
-import { writeAt } from "../format/checkpoint.ts";
+import { writeAt } from "./read.ts";
 import type { NewFile } from "./new_files.ts";
 import { sha256 } from "./node.ts";
 import { pacer } from "./pace.ts";

@@ -6,6 +6,7 @@
  * @module
  */
 
+import { readText } from "../files/read.ts";
 import { CheckpointError, quote } from "../errors.ts";
 
 /** A number that is not an integer of 0 to 2^53-1 written in plain digits: kept as its text, for the message. */
@@ -311,4 +312,22 @@ function lineOf(text: string, at: number): string {
     } else if (unit < 0xdc00 || unit > 0xdfff) column++;
   }
   return `in line ${line}, column ${column}`;
+}
+
+/**
+ * The value of a JSON file of at most `limit` bytes.
+ *
+ * @throws {CheckpointError} not JSON, not UTF-8, too long, or with more values or a deeper nesting than a checkpoint's files
+ * have ({@link parseJson})
+ * @throws {SystemError}
+ */
+export function readJson(path: string, limit: number): unknown {
+  return parseJson(path, readText(path, limit));
+}
+
+/** The same for a file that must hold an object. @throws {CheckpointError} @throws {SystemError} */
+export function readJsonObject(path: string, limit: number): Record<string, unknown> {
+  const json = readJson(path, limit);
+  if (typeof json === "object" && json !== null && !Array.isArray(json)) return json as Record<string, unknown>;
+  throw new CheckpointError({ path }, "expected a JSON object");
 }

@@ -35,7 +35,8 @@ import {
 import { type Checkpoint, TensorReader } from "../format/checkpoint.ts";
 import { fromQ4B32, type GgmlType, typeOf } from "./types.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./container.ts";
-import { checkOutputFile, NewFiles } from "../files/new_files.ts";
+import { NewFiles } from "../files/new_files.ts";
+import { checkOutputFile } from "../format/outputs.ts";
 import { scalarKernels } from "../kernels/codec.ts";
 import { type WriteOptions, writePieces } from "../files/pieces.ts";
 

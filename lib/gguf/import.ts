@@ -28,11 +28,13 @@ import {
   matrixBytes,
   Q4B32,
 } from "../format/blocks.ts";
-import { checkUnchanged, MODEL_FILE, openRegular, readAt, reopen, sameFile, stat } from "../format/checkpoint.ts";
+import { MODEL_FILE } from "../format/checkpoint.ts";
+import { checkUnchanged, openRegular, readAt, reopen, sameFile, stat } from "../files/read.ts";
 import { bf16ToF32, f16ToF32, f32ToBf16, f32ToF16 } from "../format/floats.ts";
 import { READABLE, toQ4B32 } from "./types.ts";
 import { type Gguf, type GgufTensor, type Metadata, parseGguf } from "./container.ts";
-import { checkOutput, NewFiles, type Seen } from "../files/new_files.ts";
+import { NewFiles, type Seen } from "../files/new_files.ts";
+import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
 import { scalarKernels } from "../kernels/codec.ts";
 import { type WriteOptions, writePieces } from "../files/pieces.ts";

@@ -8,7 +8,8 @@
 
 import { join } from "@std/path/join";
 import { CheckpointError, quote } from "../errors.ts";
-import { exists, readJsonObject, readText } from "../format/checkpoint.ts";
+import { readJsonObject } from "../format/json.ts";
+import { exists, readText } from "../files/read.ts";
 import type { Metadata, Value } from "./container.ts";
 import { Keys, value } from "./names.ts";
 import { BYTE, mergesOf as mergesOfScores, scoresOf, sentencePieceJson, spacePrefix } from "./sentencepiece.ts";

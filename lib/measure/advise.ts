@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkFinite, greedy, trace } from "./compare.ts";
+import { trace } from "./compare.ts";
+import { checkFinite, greedy } from "../text/sample.ts";
 import { Difference, Distribution, Divergence, margin } from "./metrics.ts";
 import { pacer } from "../files/pace.ts";
 import type { TextDecoder } from "./perplexity.ts";

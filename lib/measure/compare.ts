@@ -4,8 +4,8 @@
  * @module
  */
 
-import { UsageError } from "../errors.ts";
-import { argmax, Difference } from "./metrics.ts";
+import { greedy } from "../text/sample.ts";
+import { Difference } from "./metrics.ts";
 
 /** A model that decodes. */
 export interface Decoder {
@@ -35,20 +35,6 @@ export interface Comparison {
   readonly prefill: Difference;
   /** After each token of the float model's answer. */
   readonly steps: Difference;
-}
-
-/** The token that a greedy decoder takes. @throws {UsageError} the logits are not finite */
-export function greedy(logits: Float32Array): number {
-  const token = argmax(logits);
-  checkFinite(token >= 0);
-  return token;
-}
-
-/** @throws {UsageError} the logits are not finite */
-export function checkFinite(finite: boolean): void {
-  if (!finite) {
-    throw new UsageError("the logits are not finite: the weights are damaged, or too large for binary32 arithmetic");
-  }
 }
 
 /** Decodes greedily and keeps all logits. */

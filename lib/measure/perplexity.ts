@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkFinite, type Decoder } from "./compare.ts";
+import { type Decoder } from "./compare.ts";
+import { checkFinite } from "../text/sample.ts";
 import { Distribution, Divergence } from "./metrics.ts";
 import { pacer } from "../files/pace.ts";
 

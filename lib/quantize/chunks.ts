@@ -7,7 +7,7 @@
 
 import { CheckpointError, SystemError } from "../errors.ts";
 import { type BlockFormat, type FloatFormat, FORMATS } from "../format/blocks.ts";
-import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "../format/checkpoint.ts";
+import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "../files/read.ts";
 import { type BlockKernels, type SquaredError } from "../kernels/codec.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
 import { nextTurn } from "../files/node.ts";

@@ -17,19 +17,10 @@ import {
   FORMATS,
   matrixBytes,
 } from "../format/blocks.ts";
-import {
-  bytesOf,
-  type Checkpoint,
-  memberOf,
-  MODEL_FILE,
-  nameOf,
-  readAt,
-  readRegular,
-  reopen,
-  type Tensor,
-  writeAt,
-} from "../format/checkpoint.ts";
-import { checkOutput, NewFiles, type Seen } from "../files/new_files.ts";
+import { bytesOf, type Checkpoint, memberOf, MODEL_FILE, nameOf, type Tensor } from "../format/checkpoint.ts";
+import { readAt, readRegular, reopen, writeAt } from "../files/read.ts";
+import { NewFiles, type Seen } from "../files/new_files.ts";
+import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
 import { sha256 } from "../files/node.ts";
 

@@ -8,7 +8,8 @@ import type { Hash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks } from "./chunks.ts";
 import { CheckpointError } from "../errors.ts";
 import { BLOCK, type BlockFormat, FORMATS } from "../format/blocks.ts";
-import { type Checkpoint, nameOf, readAt, reopen, type Tensor } from "../format/checkpoint.ts";
+import { type Checkpoint, nameOf, type Tensor } from "../format/checkpoint.ts";
+import { readAt, reopen } from "../files/read.ts";
 import { sha256 } from "../files/node.ts";
 import { checkEncoded, piecesOf, type Placed, type PlannedTensor, planQuantize, type Progress } from "./quantize.ts";
 

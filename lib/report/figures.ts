@@ -5,7 +5,8 @@
  * @module
  */
 
-import { compareWith, type Comparison, type Decoder, greedy, type Trace, trace } from "../measure/compare.ts";
+import { compareWith, type Comparison, type Decoder, type Trace, trace } from "../measure/compare.ts";
+import { greedy } from "../text/sample.ts";
 import type { Config } from "../model/config.ts";
 import { tensorsOf } from "../model/tensors.ts";
 import { bytesOf, type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";

@@ -7,7 +7,8 @@
 
 import { join } from "@std/path/join";
 import { CheckpointError } from "../errors.ts";
-import { exists, readJsonObject, readText } from "../format/checkpoint.ts";
+import { readJsonObject } from "../format/json.ts";
+import { exists, readText } from "../files/read.ts";
 
 /** A file of templates larger than this is another file. */
 const MAX_BYTES = 10_000_000;

@@ -5,7 +5,22 @@
  * @module
  */
 
-import { greedy } from "../measure/compare.ts";
+import { UsageError } from "../errors.ts";
+import { argmax } from "../measure/metrics.ts";
+
+/** The token that a greedy decoder takes. @throws {UsageError} the logits are not finite */
+export function greedy(logits: Float32Array): number {
+  const token = argmax(logits);
+  checkFinite(token >= 0);
+  return token;
+}
+
+/** @throws {UsageError} the logits are not finite */
+export function checkFinite(finite: boolean): void {
+  if (!finite) {
+    throw new UsageError("the logits are not finite: the weights are damaged, or too large for binary32 arithmetic");
+  }
+}
 
 /** How a token is drawn. */
 export interface Sampling {

@@ -6,7 +6,8 @@
 
 import { join } from "@std/path/join";
 import { CheckpointError } from "../errors.ts";
-import { exists, readJson, readText } from "../format/checkpoint.ts";
+import { readJson } from "../format/json.ts";
+import { exists, readText } from "../files/read.ts";
 import { Detokenizer, type TextStream } from "./detokenizer.ts";
 import { type AddedToken, exactRules, type Part, type TokenizerFile, UnknownRule } from "./rules.ts";
 

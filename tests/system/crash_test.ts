@@ -5,7 +5,8 @@
 import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { CheckpointError } from "../../lib/errors.ts";
 import { Q4B32 } from "../../lib/format/blocks.ts";
-import { INCOMPLETE_FILE, openCheckpoint } from "../../lib/format/checkpoint.ts";
+import { openCheckpoint } from "../../lib/format/checkpoint.ts";
+import { INCOMPLETE_FILE } from "../../lib/files/new_files.ts";
 import { serializeHeader } from "../../lib/format/safetensors.ts";
 import { importGguf, planImport } from "../../lib/gguf/import.ts";
 import { planQuantize, quantize } from "../../lib/quantize/quantize.ts";

@@ -20,7 +20,7 @@ const ALONE = ["lib/errors.ts", "lib/measure/metrics.ts"];
 /** Neighbours in one layer that may not know each other. */
 const APART: readonly (readonly [RegExp, RegExp])[] = [
   [/^lib\/quantize\//, /^lib\/(model|text|measure|gguf)\//],
-  [/^lib\/measure\//, /^lib\/(files|format|kernels|model|text|quantize|gguf)\//],
+  [/^lib\/measure\//, /^lib\/(format|kernels|model|quantize|gguf)\//],
   [/^lib\/kernels\//, /^lib\/format\/(checkpoint|given|safetensors|json)\.ts$/],
 ];
 

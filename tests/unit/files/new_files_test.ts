@@ -4,8 +4,10 @@
 
 import { assert, assertEquals, assertInstanceOf, assertMatch, assertThrows } from "@std/assert";
 import { SystemError, UsageError } from "../../../lib/errors.ts";
-import { COMPANIONS, exists, INCOMPLETE_FILE, openCheckpoint } from "../../../lib/format/checkpoint.ts";
-import { checkOutput, checkOutputFile, NewFiles } from "../../../lib/files/new_files.ts";
+import { COMPANIONS, openCheckpoint } from "../../../lib/format/checkpoint.ts";
+import { INCOMPLETE_FILE, NewFiles } from "../../../lib/files/new_files.ts";
+import { checkOutput, checkOutputFile } from "../../../lib/format/outputs.ts";
+import { exists } from "../../../lib/files/read.ts";
 import { inTemporary, tree } from "../../support/program.ts";
 import { f32, safetensors, utf8, write, writeShards } from "../../support/testing.ts";
 

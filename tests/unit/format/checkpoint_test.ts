@@ -1,16 +1,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { CheckpointError, SystemError } from "../../../lib/errors.ts";
-import {
-  COMPANIONS,
-  exists,
-  nameOf,
-  openCheckpoint,
-  openFile,
-  readAt,
-  readText,
-  sameFile,
-  TensorReader,
-} from "../../../lib/format/checkpoint.ts";
+import { COMPANIONS, nameOf, openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
+import { exists, openFile, readAt, readText, sameFile } from "../../../lib/files/read.ts";
 import { inTemporary } from "../../support/program.ts";
 import {
   concat,

@@ -1,7 +1,7 @@
 // Whether the kernel takes the advice, by its own account of the mapping (proc_pid_smaps(5)).
 
 import { assert, assertEquals } from "@std/assert";
-import { exists } from "../../../lib/format/checkpoint.ts";
+import { exists } from "../../../lib/files/read.ts";
 import { adviseHugePages } from "../../../lib/libc.ts";
 import { ROOT } from "../../support/program.ts";
 import { needs } from "../../support/needs.ts";

@@ -1,7 +1,8 @@
 // Metrics by hand, and comparisons of decoders that answer from a script.
 
 import { assertEquals, assertThrows } from "@std/assert";
-import { compareWith, type Decoder, greedy, trace } from "../../../lib/measure/compare.ts";
+import { compareWith, type Decoder, trace } from "../../../lib/measure/compare.ts";
+import { greedy } from "../../../lib/text/sample.ts";
 import { UsageError } from "../../../lib/errors.ts";
 import { argmax, Difference } from "../../../lib/measure/metrics.ts";
 

@@ -1,0 +1,103 @@
+/**
+ * Refusals of outputs: what a new checkpoint or file may not replace, and what it may not be mixed with.
+ *
+ * @module
+ */
+
+import { basename } from "@std/path/basename";
+import { dirname } from "@std/path/dirname";
+import { join } from "@std/path/join";
+import { UsageError } from "../errors.ts";
+import { INCOMPLETE_FILE, replaceable, type Seen, versionAt } from "../files/new_files.ts";
+import { exists, linkStat, sameFile, stat } from "../files/read.ts";
+import { type Checkpoint, COMPANIONS, INDEX_FILE, MODEL_FILE } from "./checkpoint.ts";
+
+/**
+ * Refuses an output directory that holds the source, whatever links lead there, a checkpoint or a file of one that nobody
+ * asked to replace, or one that the new checkpoint would be mixed with.
+ *
+ * @param names the files of the new checkpoint; model.safetensors is the first
+ * @returns what is there, for {@link NewFiles}
+ * @throws {UsageError}
+ */
+export function checkOutput(
+  directory: string,
+  source: Checkpoint | undefined,
+  names: readonly string[],
+  force: boolean,
+): Seen {
+  const seen = look(directory, [...names, INDEX_FILE, INCOMPLETE_FILE, ...COMPANIONS]);
+  const there = (name: string) => seen.get(name) !== undefined;
+  if (source !== undefined && sameFile(directory, source.directory)) {
+    throw new UsageError(
+      `--out ${directory} is the directory of the source, which it would destroy; choose another directory`,
+    );
+  }
+  const target = join(directory, MODEL_FILE);
+  for (const { path } of source?.files ?? []) {
+    if (sameFile(target, path)) {
+      throw new UsageError(
+        `${target} is the source itself (${path}), which --out would destroy; choose another directory`,
+      );
+    }
+  }
+  if (there(INDEX_FILE)) {
+    throw new UsageError(
+      `${directory} holds a sharded checkpoint (${INDEX_FILE}); choose another --out or remove it first`,
+    );
+  }
+  for (const name of names.filter(there)) {
+    const path = join(directory, name);
+    const info = linkStat(path);
+    if (info !== undefined && !replaceable(info)) {
+      throw new UsageError(`${path} is not a regular file and can't be replaced; choose another --out`);
+    }
+    if (!force) throw new UsageError(`${path} exists already; --force replaces it`);
+  }
+  if (there(INCOMPLETE_FILE) && !force) {
+    throw new UsageError(`a write of ${directory} was interrupted (${INCOMPLETE_FILE}); --force writes it again`);
+  }
+  const stale = COMPANIONS.find((name) => there(name) && !names.includes(name));
+  if (stale !== undefined) {
+    throw new UsageError(
+      `${join(directory, stale)} is there, and the new checkpoint has no such file; ` +
+        "remove it first or choose another --out",
+    );
+  }
+  return seen;
+}
+
+/** What is at each name. */
+function look(directory: string, names: readonly string[]): Seen {
+  return new Map(names.map((name) => [name, versionAt(join(directory, name))]));
+}
+
+/** How the files of a checkpoint end: weights, config, tokenizer and chat template. */
+const CHECKPOINT_FILE = /\.(safetensors|json|txt|model|jinja)$/;
+
+/**
+ * Refuses a new file that would replace a file of a source or beside its weights, something that is no file, or a file
+ * that nobody asked to replace.
+ *
+ * @param flag the flag that names it, for the messages
+ * @returns what is there, for {@link NewFiles}
+ * @throws {UsageError}
+ */
+export function checkOutputFile(flag: string, path: string, sources: readonly Checkpoint[], force: boolean): Seen {
+  const seen = look(dirname(path), [basename(path)]);
+  for (const source of sources.flatMap(({ files }) => files)) {
+    if (!sameFile(path, source.path)) continue;
+    throw new UsageError(
+      `--${flag} ${path} is a file of the checkpoint (${source.path}), which it would destroy; choose another name`,
+    );
+  }
+  if (!exists(path)) return seen;
+  if (!stat(path).isFile) {
+    throw new UsageError(`--${flag} ${path} is not a regular file; choose another name`);
+  }
+  if (CHECKPOINT_FILE.test(path) && sources.some(({ directory }) => sameFile(dirname(path), directory))) {
+    throw new UsageError(`--${flag} ${path} is a file of the checkpoint, which it would destroy; choose another name`);
+  }
+  if (!force) throw new UsageError(`${path} exists already; --force replaces it`);
+  return seen;
+}
