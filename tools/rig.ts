@@ -13,7 +13,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { basename } from "@std/path/basename";
 import { develop, findTools, Image, Missing, qemuVersion, run, type Tools } from "./guest/guest.ts";
 
-const RESULTS = `${import.meta.dirname}/results`;
+const RESULTS = `${import.meta.dirname}/../bench/results`;
 const DIRECTORIES = { Q8B32: `${RESULTS}/quantization`, Q4B32: `${RESULTS}/quantization-q4` };
 const WIDTHS = ["float", "Q8B32", "Q4B32"] as const;
 const STEPS = ["--steps", "8", "--ignore-eos"];

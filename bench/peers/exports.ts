@@ -17,7 +17,7 @@ const PROMPTS = ["The capital of France is", "def fibonacci(n):", "Water boils a
 
 const [directory, ...models] = Deno.args;
 const main = `${import.meta.dirname}/../../main.ts`;
-const script = `${import.meta.dirname}/../../tests/llama_cpp.mjs`;
+const script = `${import.meta.dirname}/../../tests/support/llama_cpp.mjs`;
 
 function run(program: string, ...args: string[]): string {
   const { code, stdout, stderr } = new Deno.Command(program, { args }).outputSync();

@@ -313,7 +313,7 @@ export function replaceable({ isFile, isSymlink }: Deno.FileInfo): boolean {
   return isFile || isSymlink;
 }
 
-/** The version of what is at a path, links followed; undefined if nothing is. @throws {SystemError} */
+/** The version of what is at a path, a link being one; undefined if nothing is. @throws {SystemError} */
 export function versionAt(path: string): string | undefined {
   const info = linkStat(path);
   return info && versionOf(info);

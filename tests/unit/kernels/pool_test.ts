@@ -1097,7 +1097,7 @@ Deno.test("Pool.checkGuards finds a byte that is written before or after an area
 Deno.test("A process that closes its pools ends by itself, workers asleep or not", async () => {
   const script = `
     import { Pool } from "${new URL("../../../lib/kernels/pool.ts", import.meta.url)}";
-    import { load } from "${new URL("models.ts", import.meta.url)}";
+    import { load } from "${new URL("../../support/models.ts", import.meta.url)}";
     for (const wait of [0, 300]) {
       const pool = new Pool({ threads: 3 });
       load(pool, "${TINY}").feed([1, 2, 3]);
