@@ -9,7 +9,6 @@ import { inTemporary, rabbit, type Ran, ROOT, text } from "../support/program.ts
 import { needs } from "../support/needs.ts";
 import { write } from "../support/testing.ts";
 
-const linux = Deno.build.os === "linux";
 const LIB = new URL("../../lib", import.meta.url).href;
 
 /** Tries all that Deno has for calling into a library. */
@@ -69,10 +68,10 @@ Deno.test("with the executable's permissions the program closes the foreign func
   }));
 
 for (const [name, flags] of [["all permissions", ["--allow-all"]], ["those of the executable", EXECUTABLE]] as const) {
-  Deno.test({
-    name: `with ${name} the functions that were bound before still work`,
-    ignore: !linux,
-    fn: () =>
+  needs(
+    `with ${name} the functions that were bound before still work`,
+    { files: ["/proc/self/smaps"] },
+    () =>
       inTemporary(async (directory) => {
         const source = `import "${LIB}/cli/startup.ts";
           import { adviseHugePages, processStatus, signalIsIgnored } from "${LIB}/libc.ts";
@@ -107,7 +106,7 @@ for (const [name, flags] of [["all permissions", ["--allow-all"]], ["those of th
         assertEquals((await child.status).code, 0);
         assertEquals(taken, hugePagesAreKnown(), "the kernel took the advice about huge pages");
       }),
-  });
+  );
 }
 
 function hugePagesAreKnown(): boolean {
@@ -118,18 +117,13 @@ function hugePagesAreKnown(): boolean {
   }
 }
 
-Deno.test({
-  name: "processStatus is /proc/self/status",
-  ignore: !linux,
-  fn() {
-    const lines = (text: string) =>
-      text.split("\n").filter((line) => /^(Name|Pid|Uid|Cpus_allowed|SigIgn):/.test(line));
-    const found = lines(processStatus()!);
-    assertEquals(found.length, 5);
-    assertEquals(found, lines(Deno.readTextFileSync("/proc/self/status")));
-    // SIGPIPE is what Deno ignores.
-    assertEquals([1, 2, 13, 15].map(signalIsIgnored), [false, false, true, false]);
-  },
+needs("processStatus is /proc/self/status", { files: ["/proc/self/status"] }, () => {
+  const lines = (text: string) => text.split("\n").filter((line) => /^(Name|Pid|Uid|Cpus_allowed|SigIgn):/.test(line));
+  const found = lines(processStatus()!);
+  assertEquals(found.length, 5);
+  assertEquals(found, lines(Deno.readTextFileSync("/proc/self/status")));
+  // SIGPIPE is what Deno ignores.
+  assertEquals([1, 2, 13, 15].map(signalIsIgnored), [false, false, true, false]);
 });
 
 Deno.test("a file that Deno lets no program of limited permissions use is an error of one line", () =>
