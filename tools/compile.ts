@@ -12,6 +12,9 @@ import { revision } from "../lib/cli/revision.ts";
 import { engineFlags, UNCHECKED } from "../lib/kernels/engine_flags.ts";
 import config from "../deno.json" with { type: "json" };
 
+/** What lib/text/deadline.ts needs to start a worker without permissions. */
+const UNSTABLE = ["--unstable-worker-options"];
+
 /** Modules that are started by name only, where they exist. */
 const WORKERS = ["lib/quantize/chunk_worker.ts", "lib/kernels/worker.ts"];
 
@@ -56,6 +59,7 @@ try {
       "--config",
       `${temporary}/deno.json`,
       ...permissionFlags(machine.os),
+      ...UNSTABLE,
       `--v8-flags=${flags.join(",")}`,
       ...workers,
       ...output,
