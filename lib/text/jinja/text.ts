@@ -1,0 +1,246 @@
+/**
+ * Python's str on JavaScript's strings: positions and lengths are in code points, and the classes of characters are
+ * Python's. A string here never has a lone surrogate.
+ *
+ * @module
+ */
+
+import { Unsupported } from "./limits.ts";
+
+/** The inside of a character class: what `str.isspace` is true for, and what `strip()` and `\s` mean. */
+export const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
+
+const SURROGATE = /[\ud800-\udfff]/;
+const LEADING = new RegExp(`^[${SPACE}]+`);
+const ALL_SPACE = new RegExp(`^[${SPACE}]+$`);
+const IS_SPACE = new RegExp(`[${SPACE}]`);
+
+/** Where `str.splitlines` splits. */
+// deno-lint-ignore no-control-regex
+const LINE = /\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/g;
+
+/** Whether code points and UTF-16 units are the same thing in a text. */
+function isPlain(text: string): boolean {
+  return !SURROGATE.test(text);
+}
+
+/** Whether a text has a surrogate that is not one of a pair. */
+export function isBroken(text: string): boolean {
+  return !text.isWellFormed();
+}
+
+/** `len(text)`. */
+export function lengthOf(text: string): number {
+  if (isPlain(text)) return text.length;
+  let count = 0;
+  for (const _ of text) count++;
+  return count;
+}
+
+/** The code points of a text, each as a text; an index into it is Python's. */
+export function pointsOf(text: string): string | string[] {
+  return isPlain(text) ? text : [...text];
+}
+
+/** The characters from `start` up to `stop`, which are within the text. */
+export function cut(text: string, start: number, stop: number): string {
+  return isPlain(text) ? text.slice(start, stop) : [...text].slice(start, stop).join("");
+}
+
+/** The index in code points of an index in UTF-16 units. */
+export function pointIndex(text: string, unit: number): number {
+  return lengthOf(text.slice(0, unit));
+}
+
+/** -1, 0 or 1 in the order of code points. */
+export function compareText(a: string, b: string): number {
+  if (a === b) return 0;
+  if (isPlain(a) && isPlain(b)) return a < b ? -1 : 1;
+  const [x, y] = [[...a], [...b]];
+  const length = Math.min(x.length, y.length);
+  for (let n = 0; n < length; n++) {
+    if (x[n] !== y[n]) return x[n].codePointAt(0)! < y[n].codePointAt(0)! ? -1 : 1;
+  }
+  return x.length < y.length ? -1 : 1;
+}
+
+/**
+ * `text.strip(characters)` on one or both sides.
+ *
+ * @param characters undefined is white space
+ */
+export function strip(text: string, characters: string | undefined, left: boolean, right: boolean): string {
+  if (characters === undefined) {
+    const begun = left ? text.replace(LEADING, "") : text;
+    let end = begun.length;
+    while (right && end > 0 && IS_SPACE.test(begun[end - 1])) end--;
+    return begun.slice(0, end);
+  }
+  const set = new Set(characters);
+  const points = [...text];
+  let [start, end] = [0, points.length];
+  while (left && start < end && set.has(points[start])) start++;
+  while (right && end > start && set.has(points[end - 1])) end--;
+  return points.slice(start, end).join("");
+}
+
+/** `text.split()` and `text.rsplit()`, at runs of white space; a limit below 0 is none. */
+export function splitSpace(text: string, limit: number, right: boolean): string[] {
+  const words: string[] = [];
+  let rest = strip(text, undefined, !right, right);
+  while (rest !== "") {
+    const at = words.length === limit ? -1 : right ? lastSpace(rest) : rest.search(IS_SPACE);
+    words.push(at < 0 ? rest : right ? rest.slice(at + 1) : rest.slice(0, at));
+    if (at < 0) break;
+    rest = strip(right ? rest.slice(0, at) : rest.slice(at), undefined, !right, right);
+  }
+  return right ? words.reverse() : words;
+}
+
+function lastSpace(text: string): number {
+  let at = text.length - 1;
+  while (at >= 0 && !IS_SPACE.test(text[at])) at--;
+  return at;
+}
+
+/** `text.split(separator)` and `text.rsplit(separator)`; a limit below 0 is none. */
+export function splitAt(text: string, separator: string, limit: number, right: boolean): string[] {
+  const parts = text.split(separator);
+  if (limit < 0 || parts.length <= limit + 1) return parts;
+  const [head, tail] = right
+    ? [parts.slice(0, parts.length - limit), parts.slice(parts.length - limit)]
+    : [parts.slice(limit), parts.slice(0, limit)];
+  return right ? [head.join(separator), ...tail] : [...tail, head.join(separator)];
+}
+
+/** `text.splitlines(keep)`. */
+export function splitLines(text: string, keep: boolean): string[] {
+  const lines: string[] = [];
+  let start = 0;
+  for (const { index, 0: end } of text.matchAll(LINE)) {
+    lines.push(text.slice(start, keep ? index + end.length : index));
+    start = index + end.length;
+  }
+  if (start < text.length) lines.push(text.slice(start));
+  return lines;
+}
+
+/** How often `part` is in `text` without overlap. */
+export function count(text: string, part: string): number {
+  return part === "" ? lengthOf(text) + 1 : text.split(part).length - 1;
+}
+
+/** `text.replace(old, replacement, limit)`; a limit below 0 is none. */
+export function replace(text: string, old: string, replacement: string, limit: number): string {
+  if (limit === 0) return text;
+  if (old !== "") {
+    return limit < 0 ? text.replaceAll(old, () => replacement) : splitAt(text, old, limit, false).join(replacement);
+  }
+  const points = [...text];
+  const times = limit < 0 ? points.length + 1 : Math.min(limit, points.length + 1);
+  return points.map((point, n) => n < times ? replacement + point : point).join("") +
+    (times > points.length ? replacement : "");
+}
+
+/** Characters whose title case is not their upper case: digraphs, ligatures, Greek with iota, Georgian. */
+const TITLED =
+  /[\u00df\u01c4-\u01cc\u01f1-\u01f3\u0587\u10d0-\u10fa\u10fd-\u10ff\u1f80-\u1faf\u1fb2-\u1fb4\u1fb7\u1fbc\u1fc2-\u1fc4\u1fc7\u1fcc\u1ff2-\u1ff4\u1ff7\u1ffc\ufb00-\ufb06\ufb13-\ufb17]/;
+
+/** The title case of one character. */
+function title(character: string): string {
+  if (TITLED.test(character)) throw new Unsupported(`the title case of "${character}"`);
+  return character.toUpperCase();
+}
+
+/** The lower case of a sigma depends on what is around it in the whole text. */
+function withoutSigma(text: string): string {
+  if (text.includes("Σ")) throw new Unsupported("the lower case of a part of a text with a sigma");
+  return text;
+}
+
+/** `text.capitalize()`. */
+export function capitalize(text: string): string {
+  const [first = ""] = text;
+  return title(first) + withoutSigma(text.slice(first.length)).toLowerCase();
+}
+
+/** `text.title()`. */
+export function titleCase(text: string): string {
+  let inside = false;
+  let result = "";
+  for (const character of withoutSigma(text)) {
+    result += inside ? character.toLowerCase() : isCased(character) ? title(character) : character;
+    inside = isCased(character);
+  }
+  return result;
+}
+
+/** `text.swapcase()`. */
+export function swapCase(text: string): string {
+  let result = "";
+  for (const character of withoutSigma(text)) {
+    result += /\p{Uppercase}/u.test(character)
+      ? character.toLowerCase()
+      : /\p{Lowercase}/u.test(character)
+      ? character.toUpperCase()
+      : character;
+  }
+  return result;
+}
+
+function isCased(character: string): boolean {
+  return /[\p{Lowercase}\p{Uppercase}\p{Lt}]/u.test(character);
+}
+
+/** The tests `str.is…()`, but for those that need tables that JavaScript lacks. */
+export const CLASSES: Readonly<Record<string, (text: string) => boolean>> = {
+  isalpha: (text) => /^\p{L}+$/u.test(text),
+  isdecimal: (text) => /^\p{Nd}+$/u.test(text),
+  isalnum: (text) => /^[\p{L}\p{N}]+$/u.test(text),
+  isascii: (text) => /^\p{ASCII}*$/u.test(text),
+  isspace: (text) => ALL_SPACE.test(text),
+  isdigit: (text) => /^[0-9]+$/.test(plainNumbers(text)),
+  isnumeric: (text) => /^[0-9]+$/.test(plainNumbers(text)),
+  islower: (text) => /\p{Lowercase}/u.test(text) && !/[\p{Uppercase}\p{Lt}]/u.test(text),
+  isupper: (text) => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text),
+  isidentifier: (text) => /^[A-Za-z_][A-Za-z_0-9]*$/.test(plainNumbers(text)),
+  isprintable: (text) => !UNPRINTABLE.test(text),
+  istitle(text) {
+    let [inside, some] = [false, false];
+    for (const character of text) {
+      const upper = /[\p{Uppercase}\p{Lt}]/u.test(character);
+      const lower = /\p{Lowercase}/u.test(character);
+      if ((upper && inside) || (lower && !inside)) return false;
+      inside = upper || lower;
+      some ||= inside;
+    }
+    return some;
+  },
+};
+
+/** JavaScript has no table of the characters beyond ASCII that are digits, numbers or identifiers to Python. */
+function plainNumbers(text: string): string {
+  if (/[^\p{ASCII}]/u.test(text)) throw new Unsupported("a test for digits or identifiers beyond ASCII");
+  return text;
+}
+
+/** What `str.isprintable` is false for. */
+const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u;
+
+/** What `repr` escapes, but for the quote. */
+const ESCAPED = new RegExp(`\\\\|${UNPRINTABLE.source}`, "gu");
+
+const ESCAPES: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
+
+/** `repr(text)`. */
+export function quoted(text: string): string {
+  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
+  const escaped = text.replace(ESCAPED, (character) => ESCAPES[character] ?? hexEscape(character.codePointAt(0)!));
+  return quote + escaped.replaceAll(quote, `\\${quote}`) + quote;
+}
+
+/** A code point as Python escapes it. */
+export function hexEscape(code: number): string {
+  const [letter, width] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
+  return `\\${letter}${code.toString(16).padStart(width, "0")}`;
+}
