@@ -16,7 +16,7 @@ import config from "../deno.json" with { type: "json" };
 const UNSTABLE = ["--unstable-worker-options"];
 
 /** Modules that are started by name only, where they exist. */
-const WORKERS = ["lib/quantize/chunk_worker.ts", "lib/kernels/worker.ts"];
+const WORKERS = ["lib/quantize/chunk_worker.ts", "lib/text/chat_worker.ts", "lib/kernels/worker.ts"];
 
 /** The module of what is known when the program is compiled: the git revision, and the engine's flags. */
 const REVISION = "rabbit/revision";

@@ -6,6 +6,7 @@ import { hasTokenizer, loadTokenizer, type Tokenizer } from "../text/tokenizer.t
 import { CheckpointError, UsageError } from "../errors.ts";
 import type { Checkpoint } from "../format/checkpoint.ts";
 import type { Activations } from "../kernels/operations.ts";
+import { type Moment, momentOf, strftime } from "../text/jinja/dates.ts";
 import { Pool } from "../kernels/pool.ts";
 import { type Arguments, type Command, THREADS } from "./arguments.ts";
 import {
@@ -41,6 +42,11 @@ export const inferCommand: Command = {
     ...PROMPT_FLAGS,
     { name: "chat", help: "put --prompt into the model's chat template, as what a user says" },
     { name: "system", value: "TEXT", help: "what the chat template says first, as the system" },
+    {
+      name: "date",
+      value: "YYYY-MM-DD",
+      help: "the date that a chat template may ask for (default today; printed where one asks)",
+    },
     { name: "steps", value: "N", help: "the most tokens to decode (default 32)" },
     {
       name: "stream",
@@ -83,6 +89,7 @@ export const inferCommand: Command = {
       const decoded = await decode(llama, prompt, { steps, stops, sampler, text });
       const { tokens } = decoded;
       reportSizes(out, model.checkpoint);
+      if (text.date !== undefined) out.group("chat", { date: text.date });
       if (sampler) out.group("sampling", { ...fieldsOf(sampler) });
       out.list("tokens", tokens);
       await text.report(tokens.slice(0, stops.includes(tokens.at(-1)!) ? -1 : undefined));
@@ -127,6 +134,18 @@ function activationsOf(args: Arguments, { checkpoint }: Model): Activations {
   return asked ?? DEFAULT_ACTIVATIONS[checkpoint.width?.name ?? ""] ?? "f32";
 }
 
+/** `--date`: that day, at midnight. @throws {UsageError} there is no such day */
+function dateOf(args: Arguments): Moment | undefined {
+  const text = args.values.get("date");
+  if (text === undefined) return undefined;
+  const [year, month, day] = /^[1-9]\d{3}-\d\d-\d\d$/.test(text) ? text.split("-").map(Number) : [0, 0, 0];
+  const date = new Date(Date.UTC(year, month - 1, day));
+  if (year === 0 || date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) {
+    throw args.invalid("date", "a date of the form YYYY-MM-DD");
+  }
+  return { year, month, day, hour: 0, minute: 0, second: 0, microsecond: 0 };
+}
+
 interface Task {
   readonly steps: number;
   readonly stops: readonly number[];
@@ -160,6 +179,9 @@ class Text {
   readonly #out: Output;
   readonly #checkpoint: Checkpoint;
   readonly #chat?: ChatTemplate;
+  /** The time that the template may ask for, and whether it did. */
+  readonly #now: Moment;
+  #dated = false;
   /** Whether the text is shown as it is decoded, and whether on a terminal, where lines follow it. */
   readonly #live: boolean;
   readonly #terminal: boolean;
@@ -178,7 +200,10 @@ class Text {
     this.#terminal = onTerminal();
     this.#live = asked || (this.#terminal && !out.json && hasTokenizer(directory));
     if (asked) out.divert();
-    if (args.values.has("system") && !args.switches.has("chat")) throw new UsageError("--system needs --chat");
+    for (const flag of ["system", "date"]) {
+      if (args.values.has(flag) && !args.switches.has("chat")) throw new UsageError(`--${flag} needs --chat`);
+    }
+    this.#now = dateOf(args) ?? momentOf(new Date());
     if (!args.switches.has("chat")) return;
     if (!args.values.has("prompt")) throw new UsageError("--chat needs --prompt");
     this.#chat = readChatTemplate(directory);
@@ -195,8 +220,15 @@ class Text {
     if (this.#chat === undefined) return this.#tokenizer.encode(prompt, true);
     const system = this.#args.values.get("system");
     const messages: Message[] = system === undefined ? [] : [{ role: "system", content: system }];
+    const { text, dated } = await renderChat(this.#chat, [...messages, { role: "user", content: prompt }], this.#now);
+    this.#dated = dated;
     // The template has the tokens that the model wants before a text.
-    return this.#tokenizer.encode(await renderChat(this.#chat, [...messages, { role: "user", content: prompt }]));
+    return this.#tokenizer.encode(text);
+  }
+
+  /** The date that the template asked for, if it did. */
+  get date(): string | undefined {
+    return this.#dated ? strftime(this.#now, "%Y-%m-%d") : undefined;
   }
 
   /** Ids that end the answer: those of config.json and generation_config.json, and the template's end of a turn. */

@@ -10,6 +10,7 @@ import { join } from "@std/path/join";
 import { CheckpointError, quote } from "../errors.ts";
 import { readJsonObject } from "../format/json.ts";
 import { exists, readText } from "../files/read.ts";
+import { readChatTemplate } from "../text/chat.ts";
 import type { Metadata, Value } from "./container.ts";
 import { Keys, value } from "./names.ts";
 import { BYTE, mergesOf as mergesOfScores, scoresOf, sentencePieceJson, spacePrefix } from "./sentencepiece.ts";
@@ -190,7 +191,7 @@ function fromTokenizer(
     merges,
     special: specialOf(tokens, settings, config),
     ...ends(json.post_processor, settings, tokens),
-    chatTemplate: chatTemplate(directory, settings),
+    chatTemplate: readChatTemplate(directory)?.template,
   };
 }
 
@@ -311,14 +312,6 @@ function ends(processor: Json, settings: Json, tokens: readonly string[]): { add
     addBos: flag("add_bos_token", template.length > 1 && special(template[0])),
     addEos: flag("add_eos_token", template.length > 1 && special(template.at(-1))),
   };
-}
-
-function chatTemplate(directory: string, settings: Json): string | undefined {
-  const file = join(directory, "chat_template.jinja");
-  if (exists(file)) return readText(file, MAX_BYTES);
-  const template = settings.chat_template;
-  const named = Array.isArray(template) ? template.find((one) => one?.name === "default")?.template : template;
-  return typeof named === "string" ? named : undefined;
 }
 
 // ---------------------------------------------------------------- GGUF's metadata

@@ -1,17 +1,42 @@
 /**
- * What a chat model expects around a message: the checkpoint's chat template, a Jinja template that
- * tokenizer_config.json or chat_template.jinja has, rendered over @huggingface/jinja.
+ * What a chat model expects around a message: the checkpoint's chat template, a Jinja template, rendered as transformers
+ * renders it (lib/jinja), in a worker that ends at a deadline.
  *
  * @module
  */
 
 import { join } from "@std/path/join";
-import { CheckpointError } from "../errors.ts";
 import { readJsonObject } from "../format/json.ts";
 import { exists, readText } from "../files/read.ts";
+import { DeadlineError, Service, ServiceError } from "./deadline.ts";
+import { CheckpointError, quote, systemError } from "../errors.ts";
+import type { Moment } from "./jinja/dates.ts";
+import type { Plain, Rendered } from "./jinja/render.ts";
 
 /** A file of templates larger than this is another file. */
 const MAX_BYTES = 10_000_000;
+
+/** tokenizer.json, which is looked into where nothing else names a token. */
+const MAX_TOKENIZER_BYTES = 200_000_000;
+
+/** A template that has not ended after this long never will: the slowest known ones take some milliseconds. */
+const DEADLINE_MS = 10_000;
+
+/** What to do where a template can't be rendered. */
+const REMEDY = "give --prompt the whole text of the conversation, without --chat";
+
+/** The tokens that transformers knows by name; others end with `_token`. */
+const TOKENS = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/** What a class of tokenizers has for tokens that no file names. */
+const CLASS_TOKENS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  GPT2Tokenizer: { bos_token: "<|endoftext|>", eos_token: "<|endoftext|>", unk_token: "<|endoftext|>" },
+  LlamaTokenizer: { bos_token: "<s>", eos_token: "</s>", unk_token: "<unk>" },
+  Qwen2Tokenizer: { eos_token: "<|endoftext|>", unk_token: "<|endoftext|>", pad_token: "<|endoftext|>" },
+};
+
+/** The classes of models whose tokenizer_config.json names none. */
+const MODEL_CLASSES: Readonly<Record<string, string>> = { qwen2: "Qwen2Tokenizer", qwen3: "Qwen2Tokenizer" };
 
 /** One message of a conversation. */
 export interface Message {
@@ -24,46 +49,169 @@ export interface ChatTemplate {
   /** The file that the template is from. */
   readonly path: string;
   readonly template: string;
-  /** bos_token, eos_token and the like of tokenizer_config.json. */
+  /** bos_token, eos_token and the like. */
   readonly tokens: Readonly<Record<string, string>>;
 }
 
 /**
- * Reads the template of a checkpoint directory; chat_template.jinja comes before tokenizer_config.json.
+ * Reads the template of a checkpoint directory as transformers does: chat_template.jinja and additional_chat_templates/
+ * come before tokenizer_config.json; of several templates it is the one named `default`. chat_template.json, which
+ * transformers has for processors, comes last.
  *
  * @returns undefined if it has none
  * @throws {CheckpointError} a file can't be read as what it should be
  */
 export function readChatTemplate(directory: string): ChatTemplate | undefined {
   const config = join(directory, "tokenizer_config.json");
+  const json = objectIn(config);
+  const found = templateFile(directory) ?? templateOf(config, json) ?? oldTemplate(directory);
+  return found && { ...found, tokens: tokensOf(directory, json, found.template) };
+}
+
+interface Found {
+  readonly path: string;
+  readonly template: string;
+}
+
+/** The template that has a file of its own. */
+function templateFile(directory: string): Found | undefined {
   const alone = join(directory, "chat_template.jinja");
-  const json = exists(config) ? readJsonObject(config, MAX_BYTES) : {};
-  const tokens = tokensOf(json);
-  if (exists(alone)) return { path: alone, template: readText(alone, MAX_BYTES), tokens };
-  const field = json.chat_template;
+  const more = join(directory, "additional_chat_templates");
+  const names = namesIn(more).filter((name) => name.endsWith(".jinja"));
+  const path = names.includes("default.jinja") ? join(more, "default.jinja") : alone;
+  if (path !== alone || exists(alone)) return { path, template: readText(path, MAX_BYTES, true) };
+  if (names.length > 0) throw withoutDefault({ path: more }, names.map((name) => name.slice(0, -".jinja".length)));
+  return undefined;
+}
+
+/** The template of tokenizer_config.json: a text, or one of several with names. */
+function templateOf(path: string, { chat_template: field }: Record<string, unknown>): Found | undefined {
   if (field === undefined || field === null) return undefined;
-  // A list has templates for several uses, each with a name.
-  const template = Array.isArray(field) ? field.find((each) => each?.name === "default")?.template : field;
-  if (typeof template !== "string") {
-    throw new CheckpointError({ path: config, field: "chat_template" }, "expected a text, or a list with a default");
+  if (typeof field === "string") return { path, template: field };
+  const place = { path, field: "chat_template" };
+  const pairs = Array.isArray(field) ? field.map((each) => [each?.name, each?.template]) : Object.entries(field);
+  const texts = pairs.every((pair) => pair.every((text) => typeof text === "string"));
+  if (!texts || typeof field !== "object") {
+    throw new CheckpointError(place, "expected a text, or texts with names");
   }
-  return { path: config, template, tokens };
+  const template = new Map(pairs as [string, string][]).get("default");
+  if (template === undefined) throw withoutDefault(place, pairs.map(([name]) => name as string));
+  return { path, template };
+}
+
+function oldTemplate(directory: string): Found | undefined {
+  const path = join(directory, "chat_template.json");
+  const field = objectIn(path).chat_template;
+  if (field === undefined || field === null) return undefined;
+  if (typeof field === "string") return { path, template: field };
+  throw new CheckpointError({ path, field: "chat_template" }, "expected a text");
+}
+
+function withoutDefault(place: { path: string; field?: string }, names: readonly string[]): CheckpointError {
+  return new CheckpointError(
+    place,
+    `has the templates ${names.map(quote).join(", ") || "of no name"}, of which none is named "default"`,
+  );
+}
+
+function objectIn(path: string): Record<string, unknown> {
+  return exists(path) ? readJsonObject(path, MAX_BYTES) : {};
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return exists(directory) ? [...Deno.readDirSync(directory)].map(({ name }) => name).sort() : [];
+  } catch (cause) {
+    throw systemError(`cannot read ${directory}`, cause);
+  }
 }
 
 /**
- * The text of a conversation, up to where the model's answer begins.
- *
- * @throws {CheckpointError} the template is wrong, or refuses the messages
+ * The tokens that a template can read: those of tokenizer_config.json; of special_tokens_map.json, unless the former
+ * lists the added tokens; and for a name that neither has, what the class of the tokenizer has.
  */
-export async function renderChat(chat: ChatTemplate, messages: readonly Message[]): Promise<string> {
-  const { Template } = await import("@huggingface/jinja");
+function tokensOf(directory: string, config: Record<string, unknown>, template: string): Record<string, string> {
+  const map = "added_tokens_decoder" in config ? {} : objectIn(join(directory, "special_tokens_map.json"));
+  const named = { ...config, ...map };
+  const extra = named.extra_special_tokens;
+  const more = typeof extra === "object" && extra !== null && !Array.isArray(extra) ? extra : {};
+  const entries = [...Object.entries(named).filter(([key]) => key.endsWith("_token")), ...Object.entries(more)];
+  const texts = entries.map(([key, value]): [string, unknown] => [key, contentOf(value)]);
+  const tokens = Object.fromEntries(texts.filter((pair): pair is [string, string] => typeof pair[1] === "string"));
+  const missing = TOKENS.filter((name) => !(name in named) && template.includes(name));
+  return missing.length === 0 ? tokens : { ...classTokens(directory, named, missing), ...tokens };
+}
+
+/** A token is a text, or an object with more about it. */
+function contentOf(value: unknown): unknown {
+  return typeof value === "object" && value !== null && "content" in value ? value.content : value;
+}
+
+function classTokens(directory: string, config: Record<string, unknown>, missing: string[]): Record<string, string> {
+  const model = objectIn(join(directory, "config.json"));
+  const name = config.tokenizer_class ?? model.tokenizer_class ?? MODEL_CLASSES[String(model.model_type)];
+  const known = String(name).replace(/Fast$/, "");
+  if (!Object.hasOwn(CLASS_TOKENS, known)) return {};
+  if (known === "LlamaTokenizer" && isByteLevel(join(directory, "tokenizer.json"))) return {};
+  return Object.fromEntries(Object.entries(CLASS_TOKENS[known]).filter(([token]) => missing.includes(token)));
+}
+
+/** Llama 3 declares Llama 2's class, and transformers takes the general one for its tokenizer.json. */
+function isByteLevel(path: string): boolean {
+  return exists(path) && readText(path, MAX_TOKENIZER_BYTES).includes('"ByteLevel"');
+}
+
+/** The text of a conversation, up to where the model's answer begins. */
+export interface Conversation {
+  readonly text: string;
+  /** Whether the template asked for the date. */
+  readonly dated: boolean;
+}
+
+/** What {@link renderChat} sends to chat_worker.ts. */
+export interface RenderRequest {
+  readonly template: string;
+  readonly variables: Readonly<Record<string, Plain>>;
+  readonly now: Moment;
+}
+
+/**
+ * Renders the template of a conversation.
+ *
+ * @param now the time that templates may ask for
+ * @param milliseconds the time that rendering may take
+ * @throws {CheckpointError} the template is wrong, refuses the messages, does not end, or has what is not supported
+ */
+export async function renderChat(
+  chat: ChatTemplate,
+  messages: readonly Message[],
+  now: Moment,
+  milliseconds = DEADLINE_MS,
+): Promise<Conversation> {
+  const variables = {
+    ...chat.tokens,
+    messages: messages.map((message) => ({ ...message })),
+    tools: null,
+    documents: null,
+    add_generation_prompt: true,
+  };
+  const request: RenderRequest = { template: chat.template, variables, now };
+  using service = new Service(new URL("./chat_worker.ts", import.meta.url));
   try {
-    const values = { messages, add_generation_prompt: true, tools: null, documents: null, ...chat.tokens };
-    return new Template(chat.template).render(values);
+    return await service.call<Rendered>("render", request, milliseconds);
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new CheckpointError({ path: chat.path, field: "chat template" }, reason.split("\n")[0].slice(0, 300));
+    throw new CheckpointError({ path: chat.path, field: "chat template" }, reasonOf(error));
   }
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof DeadlineError) return `${error.message}; ${REMEDY}`;
+  if (!(error instanceof ServiceError)) throw error;
+  const [line] = error.message.split("\n");
+  const reason = line.length > 300 ? `${line.slice(0, 300)}…` : line;
+  if (error.kind === "Unsupported") return `${reason}; ${REMEDY}`;
+  if (error.kind === "TemplateError" || error.kind === "Raised") return reason;
+  throw error;
 }
 
 /** Ids that generation_config.json ends a text at; none where the file or the field is not there. @throws {CheckpointError} */
@@ -76,13 +224,4 @@ export function readStops(directory: string): number[] {
     throw new CheckpointError({ path, field: "eos_token_id" }, "expected ids");
   }
   return ids;
-}
-
-function tokensOf(json: Record<string, unknown>): Record<string, string> {
-  const text = (value: unknown) =>
-    typeof value === "object" && value !== null && "content" in value ? value.content : value;
-  const found = Object.entries(json).filter(([key]) => key.endsWith("_token")).map((
-    [key, value],
-  ) => [key, text(value)]);
-  return Object.fromEntries(found.filter(([, value]) => typeof value === "string"));
 }

@@ -1,0 +1,11 @@
+/**
+ * The worker of {@link renderChat}.
+ *
+ * @module
+ */
+
+import { serve } from "./deadline.ts";
+import { render } from "./jinja/render.ts";
+import type { RenderRequest } from "./chat.ts";
+
+serve({ render: ({ template, variables, now }: RenderRequest) => render(template, variables, now) });
