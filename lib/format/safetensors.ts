@@ -3,7 +3,7 @@
  * https://github.com/huggingface/safetensors#format
  *
  * The rules here are those of its reference reader, plus rabbit's own for quantized files. Not checked here: block
- * scales (they are in the data, see lib/quantize/verify.ts) and whether the tensors are those of a model (lib/decoder).
+ * scales (they are in the data, see lib/quantize/verify.ts) and whether the tensors are those of a model (lib/model).
  *
  * @module
  */

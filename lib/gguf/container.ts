@@ -3,7 +3,7 @@
  * https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  *
  * The rules are those of ggml's reader, and a few that it leaves to chance: strings are UTF-8, booleans are 0 or 1, nothing
- * follows the data. Not checked here: what the keys and the tensors mean (lib/decoder), and the weights themselves.
+ * follows the data. Not checked here: what the keys and the tensors mean (lib/model), and the weights themselves.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
  * What a chat model expects around a message: the checkpoint's chat template, a Jinja template, rendered as transformers
- * renders it (lib/jinja), in a worker that ends at a deadline.
+ * renders it (lib/text/jinja), in a worker that ends at a deadline.
  *
  * @module
  */
