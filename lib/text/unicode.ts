@@ -1,0 +1,147 @@
+/**
+ * Sets of code points, and Unicode as the `tokenizers` library has it, whatever the version of the JavaScript engine.
+ *
+ * @module
+ */
+
+import { CATEGORIES, CATEGORY_RUNS, NEWER, NUMERIC, SCRIPTS, SPACE, WORD } from "./unicode_tables.ts";
+
+/** The last code point. */
+const LAST = 0x10ffff;
+
+/** Sorted ranges that do not touch: first and last code point of each, one after the other. */
+export type Ranges = readonly number[];
+
+/** A set of code points. */
+export class CodePoints {
+  readonly #low = new Uint32Array(0x10000 / 32);
+  readonly #high: Ranges;
+
+  constructor(ranges: Ranges) {
+    const high: number[] = [];
+    for (let at = 0; at < ranges.length; at += 2) {
+      const last = Math.min(ranges[at + 1], 0xffff);
+      for (let code = ranges[at]; code <= last; code++) this.#low[code >> 5] |= 1 << (code & 31);
+      if (ranges[at + 1] > 0xffff) high.push(Math.max(ranges[at], 0x10000), ranges[at + 1]);
+    }
+    this.#high = high;
+  }
+
+  has(code: number): boolean {
+    if (code < 0x10000) return (this.#low[code >> 5] >>> (code & 31) & 1) === 1;
+    // The number of ends below the code point is odd inside a range.
+    let from = 0;
+    let to = this.#high.length;
+    while (from < to) {
+      const middle = (from + to) >> 1;
+      if (this.#high[middle] < code || (this.#high[middle] === code && middle % 2 === 0)) from = middle + 1;
+      else to = middle;
+    }
+    return from % 2 === 1;
+  }
+}
+
+/** Ranges in any order that may overlap, as {@link Ranges}. */
+export function union(...all: readonly Ranges[]): Ranges {
+  const found: number[] = [];
+  for (const [first, last] of all.flatMap(pairs).sort(([a], [b]) => a - b)) {
+    if (found.length > 0 && first <= found.at(-1)! + 1) found[found.length - 1] = Math.max(found.at(-1)!, last);
+    else found.push(first, last);
+  }
+  return found;
+}
+
+/** All other code points. */
+export function complement(ranges: Ranges): Ranges {
+  const found: number[] = [];
+  let next = 0;
+  for (let at = 0; at < ranges.length; at += 2) {
+    if (ranges[at] > next) found.push(next, ranges[at] - 1);
+    next = ranges[at + 1] + 1;
+  }
+  if (next <= LAST) found.push(next, LAST);
+  return found;
+}
+
+/** The code points that are in both. */
+export function intersection(a: Ranges, b: Ranges): Ranges {
+  return complement(union(complement(a), complement(b)));
+}
+
+/** Computes a value when it is first asked for: few tokenizers need all tables. */
+export function lazy<T>(make: () => T): () => T {
+  let made: { value: T } | undefined;
+  return () => (made ??= { value: make() }).value;
+}
+
+/** What `\s` matches: White_Space. */
+export const SPACES: () => Ranges = lazy(() => listed(SPACE));
+
+/** What `\w` matches. */
+export const WORDS: () => Ranges = lazy(() => listed(WORD));
+
+/** What the pre-tokenizer Digits splits at: the categories Nd, Nl and No. */
+export const NUMERICS: () => Ranges = lazy(() => listed(NUMERIC));
+
+/** What `\p{name}` matches: a general category, a group of them by its letter, or a script. @returns undefined if unknown */
+export function property(name: string): Ranges | undefined {
+  let found = properties.get(name);
+  if (found === undefined) {
+    if (Object.hasOwn(SCRIPTS, name)) found = listed(SCRIPTS[name]);
+    else {
+      const categories = [...categoryRanges()].filter(([category]) => category === name || category[0] === name);
+      if (categories.length === 0) return undefined;
+      found = union(...categories.map(([, ranges]) => ranges));
+    }
+    properties.set(name, found);
+  }
+  return found;
+}
+
+const properties = new Map<string, Ranges>();
+
+const categoryRanges = lazy((): ReadonlyMap<string, Ranges> => {
+  const names = CATEGORIES.split(" ");
+  const lists = names.map((): number[] => []);
+  let at = 0;
+  for (const [, letter, count] of CATEGORY_RUNS.matchAll(/([A-^])([0-9a-z]*)/g)) {
+    const end = at + (count === "" ? 1 : parseInt(count, 36));
+    lists[letter.charCodeAt(0) - 65].push(at, end - 1);
+    at = end;
+  }
+  return new Map(names.map((name, n) => [name, lists[n]]));
+});
+
+function listed(text: string): Ranges {
+  const found: number[] = [];
+  let at = 0;
+  for (const word of text.split(" ")) {
+    const [distance, length = "1"] = word.split(".");
+    const first = at + parseInt(distance, 36);
+    at = first + parseInt(length, 36);
+    found.push(first, at - 1);
+  }
+  return found;
+}
+
+/** Forms of normalization. */
+export const FORMS = ["NFC", "NFD", "NFKC", "NFKD"] as const;
+
+const newer = lazy(() => {
+  const escape = (code: number) => `\\u{${code.toString(16)}}`;
+  return new RegExp(`([${pairs(listed(NEWER)).map((pair) => pair.map(escape).join("-")).join("")}]+)`, "u");
+});
+
+/**
+ * A form of normalization by the Unicode of the `tokenizers` library, which is an old one: marks that it does not know keep
+ * their place and combine with nothing.
+ */
+export function normalize(text: string, form: typeof FORMS[number]): string {
+  if (!newer().test(text)) return text.normalize(form);
+  // What is between them is normalized by itself; every second part is of them.
+  return text.split(newer()).map((part, n) => n % 2 === 1 ? part : part.normalize(form)).join("");
+}
+
+function pairs(ranges: Ranges): [number, number][] {
+  return Array.from({ length: ranges.length / 2 }, (_, n) => [ranges[2 * n], ranges[2 * n + 1]]);
+}
