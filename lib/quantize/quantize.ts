@@ -17,7 +17,15 @@ import {
   FORMATS,
   matrixBytes,
 } from "../format/blocks.ts";
-import { bytesOf, type Checkpoint, memberOf, MODEL_FILE, nameOf, type Tensor } from "../format/checkpoint.ts";
+import {
+  bytesOf,
+  type Checkpoint,
+  COMPANIONS,
+  memberOf,
+  MODEL_FILE,
+  nameOf,
+  type Tensor,
+} from "../format/checkpoint.ts";
 import { readAt, readRegular, reopen, writeAt } from "../files/read.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
@@ -49,16 +57,8 @@ export interface Plan {
 /** Larger than the tokenizer of any model known (Gemma: 33 MB). */
 const MAX_SIDECAR_BYTES = 200_000_000;
 
-/** Files that a user of the checkpoint needs beside the weights; of the first, those that are missing are reported. */
+/** Files that a user of the checkpoint needs beside the weights: those that are missing are reported. */
 const NEEDED = ["config.json", "vocab.json", "merges.txt"];
-const OPTIONAL = [
-  "tokenizer.json",
-  "tokenizer_config.json",
-  "special_tokens_map.json",
-  "chat_template.jinja",
-  "generation_config.json",
-  "tokenizer.model",
-];
 
 /**
  * Decides what becomes of every tensor: two-dimensional ones are quantized, others kept.
@@ -282,5 +282,5 @@ export function checkEncoded(
 
 /** The names of the files that stand beside the source's weights and are copied. */
 function sidecarsOf({ directory }: Checkpoint): string[] {
-  return [...NEEDED, ...OPTIONAL].filter((name) => memberOf(directory, name) !== undefined);
+  return COMPANIONS.filter((name) => memberOf(directory, name) !== undefined);
 }

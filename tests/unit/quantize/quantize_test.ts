@@ -416,6 +416,7 @@ Deno.test("quantize copies the files that a user needs, and says which of the ne
       "tokenizer.json": "[]",
       "tokenizer_config.json": "1",
       "special_tokens_map.json": "2",
+      "added_tokens.json": "{}",
       "generation_config.json": "3",
       "tokenizer.model": Uint8Array.from([0, 0xff]),
     };
