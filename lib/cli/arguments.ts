@@ -131,6 +131,11 @@ export class Arguments {
 
 /** Reads the arguments that follow a command's name. @throws {UsageError} */
 export function parse(command: Command, argv: readonly string[]): Arguments {
+  const lossy = argv.find((argument) => argument.includes("\ufffd"));
+  if (lossy !== undefined) {
+    // Deno gives U+FFFD for each byte that is not UTF-8: no one can tell what was meant.
+    throw new UsageError(`the argument ${quote(lossy)} is not UTF-8, or has U+FFFD, which stands for what is not`);
+  }
   const flags = [...command.flags, ...COMMON];
   const valued = flags.filter(({ value }) => value).map(({ name }) => name);
   const switches = flags.filter(({ value }) => !value).map(({ name }) => name);
