@@ -56,8 +56,11 @@ export const adviseCommand: Command = {
     const path = args.values.get("text");
     const given = path === undefined ? undefined : readText(path, MAX_TEXT_BYTES);
     const tokenizer = path === undefined
-      ? await loadTokenizer(float.checkpoint.directory, "encode")
-      : await tokenizerFor("text", float.checkpoint, "leave it out");
+      ? loadTokenizer(float.checkpoint.directory, "encode", {
+        vocabulary: float.config.vocabulary,
+        remedy: "move the tokenizer's files elsewhere to measure with random ids",
+      })
+      : tokenizerFor("text", float, "leave it out", "leave --text out");
     const task = taskOf(tokenizer, given, path, float.config);
     const measured = await measure(float, plans, task, threads);
     print(plans, task, measured, out);

@@ -82,8 +82,8 @@ export interface Text {
  *
  * @throws {UsageError} the text, the window or the stride can't be had
  */
-export async function openText(asked: Asked, models: readonly Model[]): Promise<Text> {
-  const [{ checkpoint, config }] = models;
+export function openText(asked: Asked, models: readonly Model[]): Text {
+  const [{ config }] = models;
   const longest = Math.min(...models.map(({ config }) => longestContext(config)));
   const window = asked.window ?? Math.min(WINDOW, longest);
   if (window > longest) {
@@ -97,7 +97,7 @@ export async function openText(asked: Asked, models: readonly Model[]): Promise<
     throw new UsageError(`--stride ${stride} is more than the window of ${window}: tokens between would be left out`);
   }
   const content = readText(asked.path, MAX_TEXT_BYTES);
-  const tokenizer = await tokenizerFor("text", checkpoint, "copy them there");
+  const tokenizer = tokenizerFor("text", models[0], "copy them there", "leave --text out");
   const ids = textIds(tokenizer, content, asked.path, config);
   return { file: asked.path, ids, window, stride, windows: windowsOf(ids.length, window, stride) };
 }
@@ -137,7 +137,7 @@ export async function compareText(
   threads: number,
   out: Output,
 ): Promise<number> {
-  const text = await openText(asked, [float, quant]);
+  const text = openText(asked, [float, quant]);
   const [measured] = await predictText("compare", float, [quant], text, threads);
   const { file, ids, windows, window, stride } = text;
   out.group("text", {

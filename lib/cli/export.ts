@@ -2,6 +2,7 @@ import { join } from "@std/path/join";
 import { readVocabulary } from "../gguf/vocabulary.ts";
 import { exportGguf, planExport } from "../gguf/export.ts";
 import { readJsonObject } from "../format/json.ts";
+import { unreadVocabulary } from "../text/tokenizer_files.ts";
 import { type Command, FORCE } from "./arguments.ts";
 import { checkModel, MAX_CONFIG_BYTES, openModel } from "./model.ts";
 import { warn, withBar } from "./output.ts";
@@ -35,7 +36,11 @@ export const exportCommand: Command = {
     const force = args.switches.has("force");
     const digest = await withBar("export", plan.bytes, (watch) => exportGguf(plan, path, { force, ...watch }));
     if (vocabulary === undefined) {
-      warn("export", `${checkpoint.directory} has no tokenizer, so ${path} takes and gives ids alone`);
+      const { directory } = checkpoint;
+      warn(
+        "export",
+        `${directory} has no tokenizer${unreadVocabulary(directory)}, so ${path} takes and gives ids alone`,
+      );
     }
     if (config.window !== undefined && config.window < config.maxPositions) {
       warn(

@@ -2,7 +2,8 @@ import { greedy, Sampler } from "../text/sample.ts";
 import { type ChatTemplate, type Message, readChatTemplate, readStops, renderChat } from "../text/chat.ts";
 import type { Llama } from "../model/llama.ts";
 import type { TextStream } from "../text/detokenizer.ts";
-import { hasTokenizer, loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
+import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
+import { hasTokenizer } from "../text/tokenizer_files.ts";
 import { CheckpointError, UsageError } from "../errors.ts";
 import type { Checkpoint } from "../format/checkpoint.ts";
 import type { Activations } from "../kernels/operations.ts";
@@ -79,20 +80,20 @@ export const inferCommand: Command = {
     const sampler = samplerOf(args);
     const model = openModel(args.text("model"));
     const activations = activationsOf(args, model);
-    const text = new Text(args, out, model.checkpoint);
+    const text = new Text(args, out, model);
     // The threads start while the tokenizer loads.
     const pool = new Pool({ threads, activations });
     try {
       const prompt = await promptOf(args, model, (prompt) => text.encode(prompt));
       const llama = loadModel(pool, model, prompt.length + steps);
       const stops = args.switches.has("ignore-eos") ? [] : text.stops(model);
-      const decoded = await decode(llama, prompt, { steps, stops, sampler, text });
+      const decoded = decode(llama, prompt, { steps, stops, sampler, text });
       const { tokens } = decoded;
       reportSizes(out, model.checkpoint);
       if (text.date !== undefined) out.group("chat", { date: text.date });
       if (sampler) out.group("sampling", { ...fieldsOf(sampler) });
       out.list("tokens", tokens);
-      await text.report(tokens.slice(0, stops.includes(tokens.at(-1)!) ? -1 : undefined));
+      text.report(tokens.slice(0, stops.includes(tokens.at(-1)!) ? -1 : undefined));
       out.group("prefill", { tokens: prompt.length, ...rate(prompt.length, decoded.prefill) });
       out.group("decode", { tokens: tokens.length - 1, ...rate(tokens.length - 1, decoded.ms), threads, activations });
       out.group("rss", { bytes: memory().now, peak: memory().peak });
@@ -154,7 +155,7 @@ interface Task {
 }
 
 /** Decodes, and shows the text; the times, in milliseconds, are the model's and the sampler's alone. */
-async function decode(llama: Llama, prompt: readonly number[], { steps, stops, sampler, text }: Task) {
+function decode(llama: Llama, prompt: readonly number[], { steps, stops, sampler, text }: Task) {
   const choose = (logits: Float32Array) => sampler?.draw(logits) ?? greedy(logits);
   const tokens: number[] = [];
   let prefill = 0;
@@ -167,7 +168,7 @@ async function decode(llama: Llama, prompt: readonly number[], { steps, stops, s
     else ms += took;
     tokens.push(token);
     if (stops.includes(token)) break;
-    await text.show(token);
+    text.show(token);
   }
   text.end();
   return { tokens, prefill, ms };
@@ -177,7 +178,7 @@ async function decode(llama: Llama, prompt: readonly number[], { steps, stops, s
 class Text {
   readonly #args: Arguments;
   readonly #out: Output;
-  readonly #checkpoint: Checkpoint;
+  readonly #model: Model;
   readonly #chat?: ChatTemplate;
   /** The time that the template may ask for, and whether it did. */
   readonly #now: Moment;
@@ -190,11 +191,11 @@ class Text {
   #stream?: TextStream | null;
 
   /** @throws {UsageError} what is asked for needs a file that is not there, or another flag */
-  constructor(args: Arguments, out: Output, checkpoint: Checkpoint) {
-    const { directory } = checkpoint;
+  constructor(args: Arguments, out: Output, model: Model) {
+    const { directory } = model.checkpoint;
     this.#args = args;
     this.#out = out;
-    this.#checkpoint = checkpoint;
+    this.#model = model;
     const asked = args.switches.has("stream");
     if (asked && !hasTokenizer(directory)) throw noTokenizer("stream", directory, "copy them there");
     this.#terminal = onTerminal();
@@ -216,7 +217,7 @@ class Text {
 
   /** The ids of the prompt, in its chat template if that is asked for. */
   async encode(prompt: string): Promise<number[]> {
-    this.#tokenizer = await tokenizerFor("prompt", this.#checkpoint, "use --ids");
+    this.#tokenizer = tokenizerFor("prompt", this.#model, "use --ids");
     if (this.#chat === undefined) return this.#tokenizer.encode(prompt, true);
     const system = this.#args.values.get("system");
     const messages: Message[] = system === undefined ? [] : [{ role: "system", content: system }];
@@ -241,9 +242,9 @@ class Text {
   }
 
   /** Writes what is complete with a token. The first one loads what is needed for that: its turn does not wait for it. */
-  async show(token: number): Promise<void> {
+  show(token: number): void {
     if (!this.#live) return;
-    if (this.#stream === undefined) this.#stream = (await this.#decoder())?.stream() ?? null;
+    if (this.#stream === undefined) this.#stream = this.#decoder()?.stream() ?? null;
     printAnswer(this.#stream?.push(token) ?? "");
   }
 
@@ -253,15 +254,16 @@ class Text {
   }
 
   /** The line of the text, unless it was shown. */
-  async report(tokens: readonly number[]): Promise<void> {
-    const tokenizer = this.#live ? undefined : await this.#decoder();
+  report(tokens: readonly number[]): void {
+    const tokenizer = this.#live ? undefined : this.#decoder();
     if (tokenizer) this.#out.group("text", { text: tokenizer.decode(tokens) });
   }
 
   /** The tokenizer; a warning where there is one that can't be used: the ids are right without it. */
-  async #decoder(): Promise<Tokenizer | undefined> {
+  #decoder(): Tokenizer | undefined {
     try {
-      return this.#tokenizer ??= await loadTokenizer(this.#checkpoint.directory, "decode");
+      const { checkpoint, config } = this.#model;
+      return this.#tokenizer ??= loadTokenizer(checkpoint.directory, "decode", config);
     } catch (error) {
       if (!(error instanceof CheckpointError)) throw error;
       warn("infer", `no text: ${error.message}`);

@@ -9,6 +9,7 @@ import { type Config, parseConfig } from "../model/config.ts";
 import { Llama } from "../model/llama.ts";
 import { checkTensors } from "../model/tensors.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
+import { unreadVocabulary } from "../text/tokenizer_files.ts";
 import { UsageError } from "../errors.ts";
 import { type Checkpoint, openCheckpoint, TensorReader } from "../format/checkpoint.ts";
 import { readText } from "../files/read.ts";
@@ -73,15 +74,17 @@ export function loadModel(ops: Operations, { checkpoint, config }: Model, contex
  */
 export async function promptOf(
   args: Arguments,
-  { checkpoint, config }: Model,
-  encode = async (text: string) => (await tokenizerFor("prompt", checkpoint, "use --ids")).encode(text, true),
+  model: Model,
+  encode: (text: string) => number[] | Promise<number[]> = (text) => {
+    return tokenizerFor("prompt", model, "use --ids").encode(text, true);
+  },
 ): Promise<number[]> {
   const text = args.values.get("prompt");
   const ids = args.values.get("ids");
   if (text !== undefined && ids !== undefined) throw new UsageError("--ids and --prompt exclude each other");
   const prompt = text !== undefined ? await encode(text) : ids === undefined ? PUBLISHED_PROMPT : parseIds(ids);
   if (prompt.length === 0) throw new UsageError("the prompt is empty");
-  checkIds("the prompt", prompt, config);
+  checkIds("the prompt", prompt, model.config);
   return prompt;
 }
 
@@ -106,18 +109,28 @@ export function textIds(tokenizer: Tokenizer, text: string, what: string, config
 /**
  * The tokenizer of a checkpoint, to encode with; a warning tells what had to be assumed.
  *
+ * @param absent what to do where there is none
+ * @param unusable what to do about one that can't be used
  * @throws {UsageError} naming the flag that needs it: there is none
+ * @throws {CheckpointError} it can't be used
  */
-export async function tokenizerFor(flag: string, { directory }: Checkpoint, remedy: string): Promise<Tokenizer> {
-  const tokenizer = await loadTokenizer(directory, "encode");
-  if (tokenizer === undefined) throw noTokenizer(flag, directory, remedy);
+export function tokenizerFor(
+  flag: string,
+  { checkpoint, config }: Model,
+  absent: string,
+  unusable = absent,
+): Tokenizer {
+  const { directory } = checkpoint;
+  const tokenizer = loadTokenizer(directory, "encode", { vocabulary: config.vocabulary, remedy: unusable });
+  if (tokenizer === undefined) throw noTokenizer(flag, directory, absent);
   if (tokenizer.assumed !== undefined) warn(`--${flag}`, tokenizer.assumed);
   return tokenizer;
 }
 
 /** The error for a flag that needs a tokenizer. */
 export function noTokenizer(flag: string, directory: string, remedy: string): UsageError {
-  return new UsageError(`--${flag} needs tokenizer.json, or vocab.json and merges.txt, in ${directory}; ${remedy}`);
+  const wanted = `tokenizer.json, or vocab.json and merges.txt, in ${directory}${unreadVocabulary(directory)}`;
+  return new UsageError(`--${flag} needs ${wanted}; ${remedy}`);
 }
 
 function parseIds(text: string): number[] {

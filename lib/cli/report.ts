@@ -52,7 +52,7 @@ export const reportCommand: Command = {
     });
     const prompt = await promptOf(args, float);
     const path = args.values.get("text");
-    const text = path === undefined ? undefined : await openText({ path }, [float, ...quants]);
+    const text = path === undefined ? undefined : openText({ path }, [float, ...quants]);
 
     const { trace, measured } = await decode(float, quants, prompt, steps, threads);
     const verified: Against[] = [];
@@ -64,7 +64,7 @@ export const reportCommand: Command = {
       );
     }
     const divergences = text && await predictText("report: text", float, quants, text, threads);
-    const tokenizer = await loadTokenizer(float.checkpoint.directory, "decode");
+    const tokenizer = loadTokenizer(float.checkpoint.directory, "decode", float.config);
     const report = figures({
       program: `rabbit ${config.version}`,
       float: { ...float, trace },

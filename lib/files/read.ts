@@ -112,14 +112,8 @@ export function writeAt(file: Deno.FsFile, path: string, offset: number, bytes: 
   }
 }
 
-/**
- * A whole text file of at most `limit` bytes.
- *
- * @param keepMark whether a byte order mark at the beginning is a part of the text
- * @throws {CheckpointError} not UTF-8 or too long
- * @throws {SystemError}
- */
-export function readText(path: string, limit: number, keepMark = false): string {
+/** A whole text file of at most `limit` bytes. @throws {CheckpointError} not UTF-8 or too long @throws {SystemError} */
+export function readText(path: string, limit: number): string {
   const { size, isFile } = stat(path);
   if (size > limit) throw new CheckpointError({ path }, `${size} bytes, the limit is ${limit}`);
   let bytes: Uint8Array;
@@ -129,7 +123,8 @@ export function readText(path: string, limit: number, keepMark = false): string 
     throw systemError(`cannot read ${path}`, cause);
   }
   try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: keepMark }).decode(bytes);
+    // A byte order mark is a character of a text, as for Python.
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     throw new CheckpointError({ path }, "not valid UTF-8");
   }

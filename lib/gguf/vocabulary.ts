@@ -9,9 +9,11 @@
 import { join } from "@std/path/join";
 import { CheckpointError, quote } from "../errors.ts";
 import { readJsonObject } from "../format/json.ts";
-import { exists, readText } from "../files/read.ts";
+import { exists } from "../files/read.ts";
 import { readChatTemplate } from "../text/chat.ts";
 import type { Metadata, Value } from "./container.ts";
+import { FieldError } from "../text/field.ts";
+import { readTokenizer, type TokenizerFiles } from "../text/tokenizer_files.ts";
 import { Keys, value } from "./names.ts";
 import { BYTE, mergesOf as mergesOfScores, scoresOf, sentencePieceJson, spacePrefix } from "./sentencepiece.ts";
 
@@ -128,6 +130,9 @@ const SPLITS: readonly Split[] = [
 // deno-lint-ignore no-explicit-any
 export type Json = any;
 
+/** What to do about a tokenizer that can't be exported. */
+const REMEDY = "move the tokenizer's files elsewhere to export the weights alone";
+
 /**
  * Reads the tokenizer of a checkpoint directory.
  *
@@ -138,45 +143,25 @@ export type Json = any;
  * @throws {CheckpointError} it is no byte-level BPE, or splits texts in a way that GGUF has no name for
  */
 export function readVocabulary(directory: string, size: number, config: Json, pre?: string): Vocabulary | undefined {
-  const path = join(directory, "tokenizer.json");
-  if (exists(path)) return fromTokenizer(path, readJsonObject(path, MAX_BYTES), directory, size, config, pre);
-  const vocabulary = join(directory, "vocab.json");
-  const merges = join(directory, "merges.txt");
-  if (!exists(vocabulary) || !exists(merges)) return undefined;
-  const lines = readText(merges, MAX_BYTES).split(/\r?\n/);
-  const vocab = readJsonObject(vocabulary, MAX_BYTES);
-  const added = Object.entries(vocab).filter(([token]) => /^<\|.*\|>$/.test(token));
-  return fromTokenizer(
-    vocabulary,
-    {
-      added_tokens: added.map(([content, id]) => ({ id, content, special: true })),
-      pre_tokenizer: { type: "ByteLevel" },
-      model: { type: "BPE", vocab, merges: lines.filter((line) => line !== "" && !line.startsWith("#version")) },
-    },
-    directory,
-    size,
-    config,
-    pre,
-  );
+  try {
+    const files = readTokenizer(directory);
+    return files && fromFiles(files, directory, size, config, pre);
+  } catch (error) {
+    throw error instanceof FieldError ? error.named(REMEDY) : error;
+  }
 }
 
-function fromTokenizer(
-  path: string,
-  json: Json,
+function fromFiles(
+  files: TokenizerFiles,
   directory: string,
   size: number,
   config: Json,
   pre?: string,
 ): Vocabulary {
-  const model = json?.model;
-  if (model?.type !== "BPE" || model.vocab === null || typeof model.vocab !== "object") {
-    throw new CheckpointError(
-      { path, field: "model" },
-      `${quote(String(model?.type))} can't be exported, only BPE; ` +
-        "move the tokenizer's files elsewhere to export the weights alone",
-    );
-  }
-  const { tokens, types } = tokenList(path, json, size);
+  const { path, value } = files.json;
+  const json = value as Json;
+  const { model } = json;
+  const { tokens, types } = tokenList(files, size);
   const own = join(directory, "tokenizer_config.json");
   const settings = exists(own) ? readJsonObject(own, MAX_BYTES) : {};
   const merges = mergesOf(path, model.merges);
@@ -189,38 +174,37 @@ function fromTokenizer(
     tokens,
     types,
     merges,
-    special: specialOf(tokens, settings, config),
+    special: specialOf(tokens, files.special, config),
     ...ends(json.post_processor, settings, tokens),
     chatTemplate: readChatTemplate(directory)?.template,
   };
 }
 
-function tokenList(path: string, json: Json, size: number): { tokens: string[]; types: number[] } {
+function tokenList({ json, vocabulary, added }: TokenizerFiles, size: number) {
+  const { path } = json;
   const tokens = Array.from({ length: size }, (_, id) => `[PAD${id}]`);
   const types = new Array<number>(size).fill(TYPE.unused);
-  const put = (token: unknown, id: unknown, type: number) => {
-    if (typeof token !== "string" || !Number.isSafeInteger(id) || (id as number) < 0) {
-      throw new CheckpointError({ path }, `the id of ${quote(String(token))} is ${JSON.stringify(id)}`);
-    }
-    if ((id as number) >= size) {
+  const put = (token: string, id: number, type: number) => {
+    if (id >= size) {
       throw new CheckpointError(
         { path },
         `${quote(token)} has the id ${id}, but the model's vocabulary (config.json) ends at ${size - 1}`,
       );
     }
     if (token.length > MAX_TOKEN) throw new CheckpointError({ path }, tooLong(token));
-    tokens[id as number] = token;
-    types[id as number] = type;
+    tokens[id] = token;
+    types[id] = type;
   };
-  const fallback = json.model.byte_fallback === true;
-  for (const [token, id] of Object.entries(json.model.vocab)) {
-    put(token, id, fallback && BYTE.test(token) ? TYPE.byte : TYPE.normal);
+  const model = json.get("model");
+  const fallback = model.get("byte_fallback").flag(false);
+  for (const [token, id] of vocabulary) put(token, id, fallback && BYTE.test(token) ? TYPE.byte : TYPE.normal);
+  for (const { content, id, special, implied } of added) {
+    // A token that no file gives an id, and the model has none for, can't be in a text.
+    if (id < size || !implied) put(content, id, special ? TYPE.control : TYPE.userDefined);
   }
-  for (const added of Array.isArray(json.added_tokens) ? json.added_tokens : []) {
-    put(added?.content, added?.id, added?.special ? TYPE.control : TYPE.userDefined);
-  }
-  const unknown = tokens.indexOf(json.model.unk_token);
-  if (fallback && unknown >= 0) types[unknown] = TYPE.unknown;
+  const unknown = model.get("unk_token");
+  const id = unknown.absent ? -1 : tokens.indexOf(unknown.text());
+  if (fallback && id >= 0) types[id] = TYPE.unknown;
   const seen = new Set<string>();
   for (const token of tokens) {
     if (token === "" || seen.has(token)) {
@@ -276,15 +260,14 @@ function spell({ pre_tokenizer, normalizer, model }: Json): string {
   return [...normal, ...split, model.ignore_merges === true ? "ignore_merges" : "merges"].join(", ");
 }
 
-function contentOf(token: Json): string | undefined {
-  const content = typeof token === "object" && token !== null ? token.content : token;
-  return typeof content === "string" ? content : undefined;
-}
-
-/** The ids that tokenizer_config.json names, then those of config.json. */
-function specialOf(tokens: readonly string[], settings: Json, config: Json): Map<Special, number> {
+/** The ids that the tokenizer's files name, then those of config.json. */
+function specialOf(
+  tokens: readonly string[],
+  special: Readonly<Record<string, string>>,
+  config: Json,
+): Map<Special, number> {
   const ids = (word: string): number[] => {
-    const named = tokens.indexOf(contentOf(settings[`${word}_token`]) ?? "");
+    const named = tokens.indexOf(special[`${word}_token`] ?? "");
     const listed: unknown[] = [config[`${word}_token_id`]].flat();
     const fits = (id: unknown) => Number.isSafeInteger(id) && (id as number) >= 0 && (id as number) < tokens.length;
     return [...new Set([named, ...listed].filter(fits) as number[])];

@@ -79,7 +79,7 @@ function templateFile(directory: string): Found | undefined {
   const more = join(directory, "additional_chat_templates");
   const names = namesIn(more).filter((name) => name.endsWith(".jinja"));
   const path = names.includes("default.jinja") ? join(more, "default.jinja") : alone;
-  if (path !== alone || exists(alone)) return { path, template: readText(path, MAX_BYTES, true) };
+  if (path !== alone || exists(alone)) return { path, template: readText(path, MAX_BYTES) };
   if (names.length > 0) throw withoutDefault({ path: more }, names.map((name) => name.slice(0, -".jinja".length)));
   return undefined;
 }

@@ -6,7 +6,8 @@
  * @module
  */
 
-import { type Part, type TokenizerFile, UnknownRule } from "./rules.ts";
+import type { Field } from "./field.ts";
+import { BYTE_LETTERS, finderOf, metaspaceOf, refuseType, replaced, Room, stepsOf } from "./rules.ts";
 
 /** Turns tokens into text, in their order. */
 export interface TextStream {
@@ -16,38 +17,41 @@ export interface TextStream {
   end(): string;
 }
 
-/** One step of a decoder: takes text of a token, gives text. */
+/** One step of a decoder: takes a token, gives those that are complete with it. */
 interface Step {
-  push(text: string): string;
-  end(): string;
+  push(token: string): readonly string[];
+  end(): readonly string[];
 }
+
+/** Characters that a token counts as, for what all steps together may write. */
+const ROOM_EACH = 100;
 
 /** Makes streams of the text of ids. */
 export class Detokenizer {
-  readonly #contents: readonly (string | undefined)[];
-  readonly #make: () => Step;
+  readonly #contentOf: (id: number) => string | undefined;
+  readonly #make: (room: Room) => Step;
 
-  /** @throws {UnknownRule} the file has a decoder that is not known */
-  constructor(file: TokenizerFile) {
-    const contents: (string | undefined)[] = [];
-    const vocab = file.model.vocab as Record<string, number>;
-    // Object.entries of a whole vocabulary takes several times as long.
-    for (const content in vocab) contents[vocab[content]] = content;
-    for (const { id, content } of file.added_tokens ?? []) contents[id] = content;
-    this.#contents = contents;
-    this.#make = stepsOf(file.decoder);
+  /**
+   * @param decoder the part of tokenizer.json
+   * @param contentOf how an id is written; one without has no text, as where a vocabulary is padded
+   * @throws {FieldError} the file has a decoder that is not known
+   */
+  constructor(decoder: Field, contentOf: (id: number) => string | undefined) {
+    this.#contentOf = contentOf;
+    this.#make = decoderOf(decoder);
   }
 
   /** A text that begins. */
   stream(): TextStream {
-    const step = this.#make();
+    const room = new Room("");
+    const step = this.#make(room);
     return {
-      // A vocabulary may be padded: ids past the tokenizer's have no text.
       push: (id) => {
-        const content = this.#contents[id];
-        return content === undefined ? "" : step.push(content);
+        const content = this.#contentOf(id);
+        room.add(ROOM_EACH);
+        return content === undefined ? "" : step.push(content).join("");
       },
-      end: () => step.end(),
+      end: () => step.end().join(""),
     };
   }
 
@@ -56,69 +60,81 @@ export class Detokenizer {
     const stream = this.stream();
     return ids.map((id) => stream.push(id)).join("") + stream.end();
   }
-
-  /** The id of a token, as it is written in the vocabulary. */
-  idOf(content: string): number | undefined {
-    const id = this.#contents.indexOf(content);
-    return id < 0 ? undefined : id;
-  }
 }
 
-function stepsOf(decoder: Part | null | undefined): () => Step {
-  if (!decoder) throw new UnknownRule("decoder", "none");
-  const parts = decoder.type === "Sequence" ? decoder.decoders as Part[] : [decoder];
-  if (!Array.isArray(parts)) throw new UnknownRule("decoder", "decoders: expected a list");
-  const makers = parts.map(makerOf);
-  // Strip looks at the whole text, which Fuse makes of the tokens; before Fuse it would look at each token.
-  const kinds = parts.map(({ type }) => type);
-  const strip = kinds.indexOf("Strip");
-  if (strip >= 0 && !kinds.slice(0, strip).includes("Fuse")) throw new UnknownRule("decoder", "Strip without Fuse");
-  if (kinds.includes("ByteLevel") && kinds.length > 1) throw new UnknownRule("decoder", "ByteLevel in a Sequence");
-  return () => chain(makers.map((make) => make()));
+function decoderOf(decoder: Field): (room: Room) => Step {
+  if (decoder.absent) return () => spaced();
+  const parts = stepsOf(decoder, "decoders");
+  // All tokens are one behind Fuse: only what looks at its beginning can give it in pieces.
+  let fused = false;
+  const makers = parts.map((part) => {
+    const type = part.get("type").text();
+    if (type === "ByteLevel" && parts.length > 1) part.refuse("ByteLevel in a Sequence is not supported");
+    if (fused && type !== "Strip") part.refuse(`${type} behind Fuse is not supported`);
+    fused ||= type === "Fuse";
+    return makerOf(part, type, fused);
+  });
+  return (room) => chain(makers.map((make) => make(room)));
 }
 
 function chain(steps: readonly Step[]): Step {
-  const from = (first: number, text: string) => {
-    // Nothing is no token: it must not reach a step that counts them.
-    for (let n = first; n < steps.length && text !== ""; n++) text = steps[n].push(text);
-    return text;
+  const from = (first: number, tokens: readonly string[]) => {
+    for (let n = first; n < steps.length; n++) tokens = tokens.flatMap((token) => steps[n].push(token));
+    return tokens;
   };
   return {
-    push: (text) => from(0, text),
-    end: () => steps.map((step, n) => from(n + 1, step.end())).join(""),
+    push: (token) => from(0, [token]),
+    end: () => steps.flatMap((step, n) => from(n + 1, step.end())),
   };
 }
 
-function makerOf(part: Part): () => Step {
-  const each = (change: (text: string) => string) => () => ({ push: change, end: () => "" });
-  switch (part.type) {
+/** Without a decoder there is a space between any two tokens. */
+function spaced(): Step {
+  let space = "";
+  return {
+    push(token) {
+      const text = space + token;
+      space = " ";
+      return [text];
+    },
+    end: () => [],
+  };
+}
+
+/** @param fused it gets one token in pieces */
+function makerOf(part: Field, type: string, fused: boolean): (room: Room) => Step {
+  const each = (change: (token: string) => string) => () => ({
+    push: (token: string) => [change(token)],
+    end: () => [],
+  });
+  switch (type) {
     case "ByteLevel":
       return byteLevel;
     case "ByteFallback":
       return byteFallback;
     case "Fuse":
-      return each((text) => text);
+      return each((token) => token);
     case "Replace": {
-      const from = (part.pattern as Part | undefined)?.String;
-      if (typeof from !== "string") throw new UnknownRule("decoder", "Replace with a pattern that is not a String");
-      return each((text) => text.replaceAll(from, () => String(part.content)));
+      const find = finderOf(part.get("pattern"));
+      const content = part.get("content").text();
+      return (room) => each((token) => replaced(token, find(token, room), content, room))();
     }
-    case "Strip":
-      if (part.stop) throw new UnknownRule("decoder", "stop of Strip");
-      return () => stripped(String(part.content), Number(part.start));
-    case "Metaspace":
-      return () => metaspace(part.prepend_scheme !== "never" && part.add_prefix_space !== false);
+    case "Strip": {
+      const content = part.get("content").character();
+      if (part.get("stop").count() !== 0) part.get("stop").refuse("other than 0 is not supported");
+      const count = part.get("start").count();
+      const make = () => stripped(content, count);
+      return fused ? make : each((token) => make().push(token).join(""));
+    }
+    case "Metaspace": {
+      const { replacement, scheme } = metaspaceOf(part);
+      return () => metaspace(replacement, scheme !== "never");
+    }
   }
-  throw new UnknownRule("decoder", `type ${JSON.stringify(part.type)?.slice(0, 80)}`);
+  return refuseType(part);
 }
 
-/** Code points to bytes: printable Latin-1 stands for itself, the other bytes follow from U+0100 on (GPT-2). */
-const BYTES: ReadonlyMap<string, number> = (() => {
-  const plain = (byte: number) => (byte > 32 && byte < 127) || (byte > 160 && byte < 256 && byte !== 173);
-  let next = 256;
-  const all = Array.from({ length: 256 }, (_, byte) => byte);
-  return new Map(all.map((byte) => [String.fromCodePoint(plain(byte) ? byte : next++), byte]));
-})();
+const BYTES: ReadonlyMap<string, number> = new Map(BYTE_LETTERS.map((letter, byte) => [letter, byte]));
 
 function byteLevel(): Step {
   const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
@@ -128,9 +144,9 @@ function byteLevel(): Step {
       const bytes = Array.from(token, (c) => BYTES.get(c));
       // An added token may have characters that stand for no byte.
       const known = bytes.every((byte) => byte !== undefined);
-      return utf8.decode(known ? Uint8Array.from(bytes as number[]) : encoder.encode(token), { stream: true });
+      return [utf8.decode(known ? Uint8Array.from(bytes as number[]) : encoder.encode(token), { stream: true })];
     },
-    end: () => utf8.decode(),
+    end: () => [utf8.decode()],
   };
 }
 
@@ -138,51 +154,51 @@ function byteLevel(): Step {
 function byteFallback(): Step {
   const utf8 = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true });
   let run: number[] = [];
-  const end = () => {
+  const end = (): string[] => {
     const bytes = Uint8Array.from(run);
     run = [];
+    if (bytes.length === 0) return [];
     try {
-      return utf8.decode(bytes);
+      return [utf8.decode(bytes)];
     } catch {
-      return "\ufffd".repeat(bytes.length);
+      return Array.from(bytes, () => "\ufffd");
     }
   };
   return {
     push(token) {
-      const byte = /^<0x([0-9A-Fa-f]{2})>$/.exec(token)?.[1];
-      if (byte === undefined) return end() + token;
+      // Rust reads a sign in a number.
+      const byte = /^<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>$/.exec(token)?.[1];
+      if (byte === undefined) return [...end(), token];
       run.push(parseInt(byte, 16));
-      return "";
+      return [];
     },
     end,
   };
 }
 
-/** Leaves out up to `count` characters `content` at the beginning of the text. */
+/** Leaves out up to `count` characters `content` at the beginning of a text that comes in pieces. */
 function stripped(content: string, count: number): Step {
   let left = count;
   return {
     push(text) {
-      while (left > 0 && text.startsWith(content)) {
-        text = text.slice(content.length);
-        left--;
-      }
-      if (text !== "") left = 0;
-      return text;
+      let start = 0;
+      for (; left > 0 && text.startsWith(content, start); left--) start += content.length;
+      if (start < text.length) left = 0;
+      return [text.slice(start)];
     },
-    end: () => "",
+    end: () => [],
   };
 }
 
-/** ▁ is a space; in the first token it is nothing where one was put before the text. */
-function metaspace(prepended: boolean): Step {
+/** The space's stand-in is a space; in the first token it is nothing where one was put before the text. */
+function metaspace(replacement: string, prepended: boolean): Step {
   let first = prepended;
   return {
     push(token) {
-      const text = token.replaceAll("▁", first ? "" : " ");
+      const text = token.replaceAll(replacement, first ? "" : " ");
       first = false;
-      return text;
+      return [text];
     },
-    end: () => "",
+    end: () => [],
   };
 }

@@ -1,18 +1,18 @@
 /**
- * Text to ids, over @huggingface/tokenizers, and back: tokenizer.json, or a byte-level BPE of vocab.json and merges.txt.
+ * Text to ids and back, as the `tokenizers` library of Python and Rust does it, which models are trained with.
  *
  * @module
  */
 
-import { join } from "@std/path/join";
-import { CheckpointError } from "../errors.ts";
-import { readJson } from "../format/json.ts";
-import { exists, readText } from "../files/read.ts";
+import { CheckpointError, quote } from "../errors.ts";
+import { AddedTokens } from "./added_tokens.ts";
+import { NoUnknownToken } from "./bpe.ts";
 import { Detokenizer, type TextStream } from "./detokenizer.ts";
-import { type AddedToken, exactRules, type Part, type TokenizerFile, UnknownRule } from "./rules.ts";
-
-/** Larger than the tokenizer of any model known (Gemma: 33 MB). */
-const MAX_BYTES = 200_000_000;
+import { type Field, FieldError } from "./field.ts";
+import { TooManySteps } from "./regex.ts";
+import type { AddedToken } from "./special_tokens.ts";
+import { readTokenizer, type TokenizerFiles } from "./tokenizer_files.ts";
+import { modelOf, type Normalizer, normalizerOf, type Piece, Room, splitterOf, templateOf, TooLarge } from "./rules.ts";
 
 /** What the decoder needs of a tokenizer. */
 export interface Tokenizer {
@@ -20,9 +20,10 @@ export interface Tokenizer {
    * The ids of a text. Tokens that the tokenizer knows as special are special wherever they stand in it.
    *
    * @param whole the text is a whole one: it gets the tokens that the model wants before it (`<s>`), if any
+   * @throws {CheckpointError} a rule takes too long, makes too much of the text, or names a token that is not there
    */
   encode(text: string, whole?: boolean): number[];
-  /** The text of ids. */
+  /** The text of ids. @throws {CheckpointError} a rule takes too long or makes too much of it */
   decode(ids: readonly number[]): string;
   /** The text of ids that come one by one. */
   stream(): TextStream;
@@ -32,159 +33,138 @@ export interface Tokenizer {
   readonly assumed?: string;
 }
 
-/** What is assumed where the rules are not in a file. */
-const ASSUMED =
-  "vocab.json and merges.txt do not say how text is split before it is encoded: GPT-2's way is assumed, " +
-  "and the ids may not be the model's; tokenizer.json has its rules";
-
-/** Whether a checkpoint directory has a tokenizer. @throws {SystemError} if that can't be known */
-export function hasTokenizer(directory: string): boolean {
-  const has = (name: string) => exists(join(directory, name));
-  return has("tokenizer.json") || (has("vocab.json") && has("merges.txt"));
+/** Options of {@link loadTokenizer}. */
+export interface TokenizerOptions {
+  /** Ids that the model has, from 0 on; a file that gives a token another one is refused. */
+  readonly vocabulary?: number;
+  /** What to do about a tokenizer that can't be used, for the message. */
+  readonly remedy?: string;
 }
 
 /**
  * Loads the tokenizer of a checkpoint directory.
  *
- * @param purpose `decode` leaves out what takes most of the time, the library and the merges; `encode` then throws
+ * @param purpose `decode` leaves out what takes most of the time, the merges; `encode` then throws
  * @returns undefined if the directory has none
  * @throws {CheckpointError} its files can't be read as a tokenizer, or have rules that are not known
  */
-export async function loadTokenizer(directory: string, purpose: "encode" | "decode"): Promise<Tokenizer | undefined> {
-  const path = join(directory, "tokenizer.json");
-  const vocabulary = join(directory, "vocab.json");
-  const merges = join(directory, "merges.txt");
-  if (!hasTokenizer(directory)) return undefined;
-  const whole = exists(path);
-  const origin = whole ? path : vocabulary;
-  const file = whole ? checked(path, readJson(path, MAX_BYTES)) : byteLevel(
-    checkedVocabulary(vocabulary, readJson(vocabulary, MAX_BYTES)),
-    purpose === "encode" ? readMerges(merges) : [],
-  );
-  try {
-    const detokenizer = new Detokenizer(file);
+export function loadTokenizer(
+  directory: string,
+  purpose: "encode" | "decode",
+  { vocabulary, remedy }: TokenizerOptions = {},
+): Tokenizer | undefined {
+  const files = named(remedy, () => readTokenizer(directory, purpose === "encode"));
+  if (files === undefined) return undefined;
+  const { json, vocabulary: ids, tokens, added, assumed } = files;
+  const { detokenizer, encode } = named(remedy, () => {
+    if (vocabulary !== undefined) checkIds(files, vocabulary);
+    const normalize = normalizerOf(json.get("normalizer"));
+    const texts = refusing(json.path, () => textsOf(added, normalize));
+    const byId = new Map([...texts].map(([{ id }, text]) => [id, text]));
     return {
-      encode: purpose === "encode" ? await encoder(file) : () => {
-        throw new TypeError("this tokenizer was loaded to decode");
-      },
-      decode: (ids) => detokenizer.decode(ids),
-      stream: () => detokenizer.stream(),
-      idOf: (token) => detokenizer.idOf(token),
-      assumed: whole ? undefined : ASSUMED,
+      detokenizer: new Detokenizer(json.get("decoder"), (id) => byId.get(id) ?? tokens[id]),
+      encode: purpose === "encode" ? encoder(files, texts, normalize, vocabulary) : undefined,
     };
+  });
+  const inside = <T>(action: () => T) => refusing(json.path, action);
+  return {
+    encode(text, whole = false) {
+      if (encode === undefined) throw new TypeError("this tokenizer was loaded to decode");
+      return inside(() => encode(text, whole));
+    },
+    decode: (ids) => inside(() => detokenizer.decode(ids)),
+    stream() {
+      const stream = detokenizer.stream();
+      return { push: (id) => inside(() => stream.push(id)), end: () => inside(() => stream.end()) };
+    },
+    idOf: (token) => added.find(({ content }) => content === token)?.id ?? ids.get(token),
+    assumed,
+  };
+}
+
+/** What a tokenizer that is sound is refused for by a text. */
+const REFUSALS = [TooManySteps, TooLarge, NoUnknownToken];
+
+/** Loads something of a tokenizer; what is wrong with it becomes an error with its place. */
+function named<T>(remedy: string | undefined, action: () => T): T {
+  try {
+    return action();
   } catch (error) {
-    if (error instanceof UnknownRule) {
-      throw new CheckpointError({ path: origin, field: error.field }, `${error.message} is not supported; use --ids`);
-    }
-    throw new CheckpointError({ path: origin }, `not a tokenizer: ${(error as Error).message}`);
+    throw error instanceof FieldError ? error.named(remedy) : error;
   }
 }
 
-/** A text of up to so many UTF-16 units has few of the merges in it. */
-const SHORT = 2000;
+/** Encodes or decodes something; what it is refused for becomes an error of the file. */
+function refusing<T>(path: string, action: () => T): T {
+  try {
+    return action();
+  } catch (error) {
+    if (!REFUSALS.some((kind) => error instanceof kind)) throw error;
+    throw new CheckpointError({ path }, (error as Error).message);
+  }
+}
 
-/** @throws {Error} the library can't make a tokenizer of it */
-async function encoder(file: TokenizerFile): Promise<Tokenizer["encode"]> {
-  const rules = exactRules(file);
-  const { vocab, merges } = checkedModel(file.model);
-  // The library is loaded when text is to be encoded: ids need none of it.
-  const { Tokenizer } = await import("@huggingface/tokenizers");
-  const make = (part: Partial<Model>) => new Tokenizer({ ...rules, model: { ...rules.model, ...part } }, {});
-  const letters = make({ vocab: only(vocab, (token) => token.length === 1), merges: [] });
-  // The first text is most often the only one: the library takes most of its time for merges that are not in it.
-  const forOne = (text: string) => {
-    const found = letters.tokenize(text).join("");
-    const inside = (token: string) => found.includes(token) || (token[0] === "<" && SPECIAL.test(token));
-    return make({
-      vocab: only(vocab, inside),
-      merges: merges.filter((merge) =>
-        found.includes(typeof merge === "string" ? merge.replace(" ", "") : merge.join(""))
-      ),
-    });
+/** Files may name tokens without an id; those may get one that no model has. */
+function checkIds({ json, vocabulary, added }: TokenizerFiles, size: number): void {
+  for (const [token, id] of vocabulary) {
+    if (id >= size) refuseId(json.get("model").get("vocab"), token, id, size);
+  }
+  for (const { content, id, implied } of added) {
+    if (id >= size && !implied) refuseId(json.get("added_tokens"), content, id, size);
+  }
+}
+
+function refuseId(field: Field, token: string, id: number, size: number): never {
+  field.refuse(
+    `${quote(token)} has the id ${id}, but the model's vocabulary (config.json) ends at ${size - 1}`,
+  );
+}
+
+/** What each added token is looked for as: in normalized text, as its own normalized form. */
+function textsOf(added: readonly AddedToken[], normalize: Normalizer): ReadonlyMap<AddedToken, string> {
+  const room = new Room("");
+  return new Map(added.map((token) => {
+    room.add(token.content.length);
+    return [token, token.normalized ? normalize(token.content, room) : token.content];
+  }));
+}
+
+/** @throws {FieldError} a rule is not known */
+function encoder(
+  { json, vocabulary }: TokenizerFiles,
+  texts: ReadonlyMap<AddedToken, string>,
+  normalize: Normalizer,
+  size = Infinity,
+) {
+  const place = json.get("added_tokens");
+  const finder = (wanted: boolean) => {
+    return new AddedTokens(place, [...texts].filter(([{ normalized }]) => normalized === wanted));
   };
-  let whole: typeof letters | undefined;
-  let first = true;
-  return (text, special = false) => {
-    const options = { add_special_tokens: special };
-    const library = first && text.length <= SHORT ? forOne(text) : whole ??= make({});
-    first = false;
-    const { ids } = library.encode(text, options);
-    // A token that only the post-processor names.
-    return ids.includes(undefined as unknown as number) ? (whole ??= make({})).encode(text, options).ids : ids;
-  };
-}
-
-/** Tokens that stand for what is not in the vocabulary. */
-const SPECIAL = /^<(unk|0x[0-9A-Fa-f]{2})>$/;
-
-type Vocabulary = Readonly<Record<string, number>>;
-type Merge = string | string[];
-interface Model {
-  readonly vocab: Vocabulary;
-  readonly merges: readonly Merge[];
-}
-
-function only(vocab: Vocabulary, wanted: (token: string) => boolean): Vocabulary {
-  const part: Record<string, number> = {};
-  for (const token in vocab) if (wanted(token)) part[token] = vocab[token];
-  return part;
-}
-
-function checkedModel({ vocab, merges }: Part): Model {
-  const pair = (merge: unknown) =>
-    typeof merge === "string" ||
-    (Array.isArray(merge) && merge.length === 2 && merge.every((token) => typeof token === "string"));
-  if (Array.isArray(merges) && merges.every(pair)) return { vocab: vocab as Vocabulary, merges };
-  throw new Error("merges: expected pairs of tokens");
-}
-
-function checked(path: string, json: unknown): TokenizerFile {
-  const file = json as TokenizerFile;
-  if (!isObject(file) || !isObject(file.model)) throw new CheckpointError({ path, field: "model" }, "is missing");
-  checkedVocabulary(path, file.model.vocab, "model vocab");
-  const added = file.added_tokens ?? [];
-  const sound = Array.isArray(added) &&
-    added.every((token: AddedToken) => isObject(token) && isId(token.id) && typeof token.content === "string");
-  if (!sound) throw new CheckpointError({ path, field: "added_tokens" }, "expected objects with an id and a content");
-  return { normalizer: null, pre_tokenizer: null, post_processor: null, ...file, added_tokens: added };
-}
-
-function checkedVocabulary(path: string, vocab: unknown, field?: string): Record<string, number> {
-  if (isObject(vocab) && allIds(vocab)) return vocab as Record<string, number>;
-  throw new CheckpointError({ path, field }, "expected an object of tokens and ids");
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** Object.values of a whole vocabulary takes several times as long. */
-function allIds(vocab: Record<string, unknown>): boolean {
-  for (const token in vocab) if (!isId(vocab[token])) return false;
-  return true;
-}
-
-/** An id that an array may have as its index. */
-function isId(value: unknown): boolean {
-  return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 31;
-}
-
-/** Pairs of tokens. Neither has a space or the end of a line: byte-level tokens write them otherwise. */
-function readMerges(path: string): string[][] {
-  const lines = readText(path, MAX_BYTES).split(/\r?\n/);
-  return lines.filter((line) => line !== "" && !line.startsWith("#version")).map((line) => line.split(" "));
-}
-
-/** GPT-2's byte-level BPE as a tokenizer.json. */
-function byteLevel(vocab: Record<string, number>, merges: string[][]): TokenizerFile {
-  return {
-    added_tokens: Object.entries(vocab).filter(([token]) => /^<\|.*\|>$/.test(token)).map(([content, id]) => {
-      return { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true };
-    }),
-    normalizer: null,
-    pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true },
-    post_processor: null,
-    decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
-    model: { type: "BPE", dropout: null, unk_token: null, vocab, merges, fuse_unk: false, byte_fallback: false },
+  const raw = finder(false);
+  const normalized = finder(true);
+  const split = splitterOf(json.get("pre_tokenizer"), json.get("normalizer"));
+  const model = modelOf(json.get("model"), vocabulary);
+  const { before, behind } = templateOf(json.get("post_processor"), size);
+  return (given: string, whole: boolean): number[] => {
+    const text = given.toWellFormed();
+    const room = new Room(text);
+    const found = whole ? [...before] : [];
+    for (const part of raw.split(text)) {
+      if ("token" in part) {
+        found.push(part.token.id);
+        continue;
+      }
+      for (const inner of normalized.split(normalize(part.text, room))) {
+        if ("token" in inner) {
+          found.push(inner.token.id);
+          continue;
+        }
+        if (inner.text === "") continue;
+        const piece: Piece = { text: inner.text, first: part.start === 0 && inner.start === 0 };
+        for (const word of split([piece], room)) model.encode(word.text, found);
+      }
+    }
+    for (const id of whole ? behind : []) found.push(id);
+    return found;
   };
 }

@@ -186,7 +186,8 @@ Deno.test("rabbit compare --text refuses a token that the vocabulary of the mode
     write(model, { "tokenizer.json": tokenizerJson(words) });
     write(directory, { "x.txt": "axa" });
     await refused(
-      `${directory}/x.txt has the id 320, the vocabulary ends at 319`,
+      `${model}/tokenizer.json: model.vocab: "x" has the id 320, but the model's vocabulary (config.json) ends at 319; ` +
+        "leave --text out",
       ...["compare", model, QUANT.q8, "--text", `${directory}/x.txt`],
     );
   });

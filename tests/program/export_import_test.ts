@@ -306,6 +306,7 @@ Deno.test("rabbit export writes the tokenizer, and import gives it back", async 
       post_processor: {
         type: "TemplateProcessing",
         single: [{ SpecialToken: { id: "<|end|>", type_id: 0 } }, { Sequence: { id: "A", type_id: 0 } }],
+        special_tokens: { "<|end|>": { id: "<|end|>", ids: [310], tokens: ["<|end|>"] } },
       },
     });
     write(model, {
@@ -373,7 +374,7 @@ Deno.test("rabbit export names the splitting of a tokenizer as llama.cpp does", 
       type: "Sequence",
       pretokenizers: [{ type: "Digits", individual_digits: true }, { ...bytes, use_regex: true }],
     };
-    const model = (more: object) => ({ type: "BPE", vocab: { a: 0, b: 1 }, merges: ["a b"], ...more });
+    const model = (more: object) => ({ type: "BPE", vocab: { a: 0, b: 1 }, merges: [], ...more });
     const cases: [string, Record<string, unknown>][] = [
       ["smollm", { pre_tokenizer: digits, model: model({}) }],
       ["llama-bpe", { pre_tokenizer: split("\\p{N}{1,3}"), model: model({ ignore_merges: true }) }],
@@ -382,7 +383,8 @@ Deno.test("rabbit export names the splitting of a tokenizer as llama.cpp does", 
     ];
     for (const [name, tokenizer] of cases) {
       const path = join(temporary, `${name}.gguf`);
-      const [line] = await done("export", "--in", withTokenizer(join(temporary, name), tokenizer), "--gguf", path);
+      const directory = withTokenizer(join(temporary, name), { added_tokens: [], ...tokenizer });
+      const [line] = await done("export", "--in", directory, "--gguf", path);
       assert(line.endsWith(` tokenizer=${name}`), line);
     }
     const odd = withTokenizer(join(temporary, "odd"), { pre_tokenizer: split("\\p{N}{1,2}") });
@@ -432,7 +434,12 @@ function sentencePiece(directory: string, changes: Record<string, unknown> = {},
       normalizers: [{ type: "Prepend", prepend: "\u2581" }, replace(" ", "\u2581")],
     },
     pre_tokenizer: null,
-    post_processor: { type: "TemplateProcessing", single: template, pair: template, special_tokens: {} },
+    post_processor: {
+      type: "TemplateProcessing",
+      single: template,
+      pair: template,
+      special_tokens: { "<s>": { id: "<s>", ids: [1], tokens: ["<s>"] } },
+    },
     decoder: {
       type: "Sequence",
       decoders: [
@@ -560,18 +567,20 @@ Deno.test("rabbit export refuses what llama.cpp could not run, or would run othe
     );
     const unigram = withTokenizer(join(temporary, "unigram"), { model: { type: "Unigram", vocab: [] } });
     await refused(
-      `${unigram}/tokenizer.json: model: "Unigram" can't be exported, only BPE; ` +
+      `${unigram}/tokenizer.json: model.type: "Unigram" is not supported, only BPE; ` +
         "move the tokenizer's files elsewhere to export the weights alone",
       ...["export", "--in", unigram, ...out],
     );
-    const long = withTokenizer(join(temporary, "long"), { added_tokens: [{ id: 320, content: "x", special: true }] });
+    const more = Array.from({ length: 11 }, (_, n) => ({ id: 310 + n, content: `<${n}>`, special: true }));
+    const long = withTokenizer(join(temporary, "long"), { added_tokens: more });
     await refused(
-      `${long}/tokenizer.json: "x" has the id 320, but the model's vocabulary (config.json) ends at 319`,
+      `${long}/tokenizer.json: "<10>" has the id 320, but the model's vocabulary (config.json) ends at 319`,
       ...["export", "--in", long, ...out],
     );
     const twice = withTokenizer(join(temporary, "twice"), { added_tokens: [{ id: 319, content: "a", special: true }] });
     await refused(
-      `${twice}/tokenizer.json: the token "a" is there twice`,
+      `${twice}/tokenizer.json: added_tokens[0]: "a" has the id 319, but elsewhere it has 64; ` +
+        "move the tokenizer's files elsewhere to export the weights alone",
       ...["export", "--in", twice, ...out],
     );
     const q4 = await quantizeTo(join(temporary, "q4"), TINY, 4);

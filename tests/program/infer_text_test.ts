@@ -4,7 +4,7 @@
 import { assert, assertEquals, assertMatch, assertNotEquals } from "@std/assert";
 import { join } from "@std/path/join";
 import { json, TINY } from "../support/models.ts";
-import { command, inTemporary, onTerminal, rabbit, type Ran, ROOT } from "../support/program.ts";
+import { command, inTemporary, onTerminal, PROGRAM, rabbit, type Ran, ROOT } from "../support/program.ts";
 import { needs } from "../support/needs.ts";
 import { tokenizerJson, utf8, write } from "../support/testing.ts";
 
@@ -236,6 +236,56 @@ Deno.test("rabbit infer --chat puts the prompt into the template, and stops at t
       asked.tokens.slice(0, 2),
     );
     assertEquals((await result(directory, "--ids", wanted, "--steps", "5")).tokens, asked.tokens);
+  });
+});
+
+Deno.test("rabbit infer refuses an argument that is not UTF-8", async () => {
+  await inTemporary(async (temporary) => {
+    const directory = model(join(temporary, "m"));
+    const line = 'the argument "a\ufffd" is not UTF-8, or has U+FFFD, which stands for what is not';
+    await refused(line, directory, "--prompt", "a\ufffd");
+    // What a shell hands over as a byte that is no UTF-8.
+    const script = `exec "$@" infer --model ${directory} --prompt "$(printf 'a\\377')"`;
+    const { code, stderr } = await new Deno.Command("sh", { args: ["-c", script, "sh", ...PROGRAM] }).output();
+    assertEquals([code, new TextDecoder().decode(stderr)], [2, `rabbit: infer: ${line}\n`]);
+  });
+});
+
+Deno.test("rabbit infer names a vocabulary that it does not read, and what makes a tokenizer.json of it", async () => {
+  await inTemporary(async (directory) => {
+    for (const name of ["model.safetensors", "config.json"]) Deno.copyFileSync(join(TINY, name), join(directory, name));
+    write(directory, { "tokenizer.model": "x" });
+    await refused(
+      `--prompt needs tokenizer.json, or vocab.json and merges.txt, in ${directory} (tokenizer.model is not read: ` +
+        `transformers makes a tokenizer.json of it, AutoTokenizer.from_pretrained("${directory}")` +
+        `.save_pretrained("${directory}")); use --ids`,
+      ...[directory, "--prompt", "a"],
+    );
+  });
+});
+
+Deno.test("rabbit infer gives the tokens of every file their ids", async () => {
+  await inTemporary(async (directory) => {
+    const words = letters();
+    const plain = {
+      content: "<|y|>",
+      lstrip: false,
+      rstrip: false,
+      normalized: false,
+      single_word: false,
+      special: true,
+    };
+    write(directory, {
+      "model.safetensors": Deno.readFileSync(join(TINY, "model.safetensors")),
+      "config.json": Deno.readTextFileSync(join(TINY, "config.json")),
+      "tokenizer.json": tokenizerJson(words),
+      "added_tokens.json": JSON.stringify({ "<|x|>": 256 }),
+      "special_tokens_map.json": JSON.stringify({ eos_token: "<|x|>", bos_token: plain }),
+      "chat_template.jinja": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}",
+    });
+    const expected = (await result(directory, "--ids", ids(257, "Hi", 256))).tokens;
+    assertEquals((await result(directory, "--prompt", "<|y|>Hi<|x|>")).tokens, expected);
+    assertEquals((await result(directory, "--chat", "--prompt", "Hi")).tokens, expected);
   });
 });
 

@@ -1,0 +1,252 @@
+/**
+ * The tokens that the files beside a vocabulary name, put together as transformers 5.24 does it: tokenizer_config.json,
+ * special_tokens_map.json, added_tokens.json, and `added_tokens` of tokenizer.json. fixtures/tokenizers/make_files.py asks it.
+ *
+ * @module
+ */
+
+import { join } from "@std/path/join";
+import { quote } from "../errors.ts";
+import { exists } from "../files/read.ts";
+import { Field, FieldError } from "./field.ts";
+
+/** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
+export const MAX_BYTES = 200_000_000;
+
+/** A token that is found in a text before anything else. */
+export interface AddedToken {
+  readonly id: number;
+  readonly content: string;
+  /** White space before and behind it is a part of it. */
+  readonly lstrip: boolean;
+  readonly rstrip: boolean;
+  /** It is looked for in the normalized text, in its own normalized form. */
+  readonly normalized: boolean;
+  readonly special: boolean;
+  /** No file says its id, which is one that no other token has. */
+  readonly implied: boolean;
+}
+
+/** Names of tokens that every tokenizer of transformers may have, in its order. */
+const NAMES = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/** A class of transformers. */
+export interface TokenizerClass {
+  readonly name: string;
+  /** Contents of `bos_token` and the like where no file names them. */
+  readonly special: Readonly<Record<string, string>>;
+  /** How those that read vocab.json and merges.txt split a text. */
+  readonly split?: "gpt2" | "qwen2";
+}
+
+const END_OF_TEXT = "<|endoftext|>";
+const CLASSES: readonly TokenizerClass[] = [
+  {
+    name: "GPT2Tokenizer",
+    special: { unk_token: END_OF_TEXT, bos_token: END_OF_TEXT, eos_token: END_OF_TEXT },
+    split: "gpt2",
+  },
+  {
+    name: "Qwen2Tokenizer",
+    special: { unk_token: END_OF_TEXT, eos_token: END_OF_TEXT, pad_token: END_OF_TEXT },
+    split: "qwen2",
+  },
+  { name: "LlamaTokenizer", special: { unk_token: "<unk>", bos_token: "<s>", eos_token: "</s>" } },
+];
+
+/** tokenizer_config.json, and what transformers takes from special_tokens_map.json. */
+export interface Settings {
+  readonly directory: string;
+  readonly config: Field;
+  /** undefined if tokenizer_config.json does not name one. */
+  readonly class?: TokenizerClass;
+  /** `added_tokens_decoder` of tokenizer_config.json; where it is there, special_tokens_map.json and added_tokens.json do not count. */
+  readonly decoder?: Field;
+  /** Tokens by their name; undefined is one of the class. */
+  readonly named: ReadonlyMap<string, Named>;
+  /** Special tokens without a name. */
+  readonly extra: readonly Field[];
+}
+
+interface Named {
+  readonly content: string;
+  readonly field?: Field;
+}
+
+/** @throws {CheckpointError} a file is no JSON object @throws {FieldError} a token is no text */
+export function readSettings(directory: string): Settings {
+  const read = (name: string) => {
+    const path = join(directory, name);
+    return exists(path) ? Field.ofFile(path, MAX_BYTES) : new Field(path, "", {});
+  };
+  const config = read("tokenizer_config.json");
+  const given = config.get("added_tokens_decoder");
+  const decoder = given.value === undefined ? undefined : given;
+  const map = decoder === undefined ? read("special_tokens_map.json") : new Field(config.path, "", {});
+  const kind = classOf(config.get("tokenizer_class"));
+  return { directory, config, class: kind, decoder, named: namedOf(config, map, kind), extra: extraOf(config, map) };
+}
+
+function classOf(field: Field): TokenizerClass | undefined {
+  if (field.absent) return undefined;
+  const name = field.text().replace(/Fast$/, "");
+  return CLASSES.find((known) => known.name === name) ?? { name, special: {} };
+}
+
+function namedOf(config: Field, map: Field, kind?: TokenizerClass): Map<string, Named> {
+  const values = new Map([...config.entries(), ...map.entries()]);
+  const found = new Map<string, Named>();
+  for (const name of NAMES) {
+    const field = values.get(name);
+    const own = kind?.special[name];
+    if (field === undefined && own !== undefined) found.set(name, { content: own });
+    if (field !== undefined && !field.absent) found.set(name, { content: contentOf(field), field });
+  }
+  for (const [name, last] of values) {
+    // Of these tokenizer_config.json's texts come first.
+    const field = typeof config.get(name).value === "string" ? config.get(name) : last;
+    // add_bos_token and the like are settings.
+    const token = name.endsWith("_token") && !NAMES.includes(name) && !field.absent && typeof field.value !== "boolean";
+    if (token) found.set(name, { content: contentOf(field), field });
+  }
+  return found;
+}
+
+function extraOf(config: Field, map: Field): Field[] {
+  const [extra, more] = [config.get("extra_special_tokens"), map.get("extra_special_tokens")];
+  const given = [extra.absent ? config.get("additional_special_tokens") : extra, more].filter(({ absent }) => !absent);
+  const lists = given.length > 0 ? given : [map.get("additional_special_tokens")].filter(({ absent }) => !absent);
+  return lists.flatMap((field) =>
+    Array.isArray(field.value) ? field.list() : field.entries().map(([, value]) => value)
+  );
+}
+
+/** A token is written as its text, or as an object with it. */
+function contentOf(field: Field): string {
+  return typeof field.value === "string" ? field.text() : field.get("content").text();
+}
+
+/** Contents of `bos_token`, `eos_token` and the like. */
+export function specialTokens({ named }: Settings): Readonly<Record<string, string>> {
+  return Object.fromEntries([...named].map(([name, { content }]) => [name, content]));
+}
+
+// ---------------------------------------------------------------- added tokens
+
+/** A token that a file adds; without an id it gets the next one. */
+interface Declared extends Omit<AddedToken, "id" | "implied"> {
+  readonly id?: number;
+  /** Where it is, for messages. */
+  readonly field: Field;
+}
+
+/**
+ * All added tokens, in the order in which they are added.
+ *
+ * @param own `added_tokens` of tokenizer.json
+ * @param vocabulary ids by token
+ * @throws {CheckpointError} a file is no JSON object
+ * @throws {FieldError} one is not written as a token, or has another id than the `tokenizers` library gives it
+ */
+export function addedTokens(own: Field, vocabulary: ReadonlyMap<string, number>, settings: Settings): AddedToken[] {
+  const listed = own.absent ? [] : own.list().map((field) => declared(field, field.get("id").count()));
+  const others = othersOf(settings, new Set(listed.map(({ id }) => id!)));
+  const known = new Set([...listed, ...others].map(({ content }) => content));
+  const seen = new Set<string>();
+  const unlisted = [...namedTokens(settings, vocabulary), ...settings.extra.map(specialToken)].filter((token) => {
+    // The same text with other properties counts again.
+    const { field, ...rest } = token;
+    const key = JSON.stringify([typeof field.value === "object" && field !== settings.config, rest]);
+    return !known.has(token.content) && !seen.has(key) && seen.add(key);
+  });
+  const added = numbered([listed, [...others, ...unlisted]], vocabulary);
+  // This class adds all special tokens once more, as plain ones.
+  if (settings.class?.split !== "qwen2" || own.path.endsWith("tokenizer.json")) return added;
+  const special = new Set([...Object.values(specialTokens(settings)), ...settings.extra.map(contentOf)]);
+  return added.map((each) => special.has(each.content) ? { ...each, ...plain(each.content, true) } : each);
+}
+
+/** Tokens of tokenizer_config.json's `added_tokens_decoder`, or of added_tokens.json without those of tokenizer.json. */
+function othersOf(settings: Settings, ids: ReadonlySet<number>): Declared[] {
+  const path = join(settings.directory, "added_tokens.json");
+  let found: Declared[] = [];
+  if (settings.decoder !== undefined) {
+    found = settings.decoder.entries().map(([key, field]) => {
+      return /^\d{1,9}$/.test(key) ? declared(field, Number(key)) : field.refuse("expected an id as the key");
+    });
+  } else if (exists(path)) {
+    const special = new Set([...Object.values(specialTokens(settings)), ...settings.extra.map(contentOf)]);
+    found = Field.ofFile(path, MAX_BYTES).entries().map(([content, field]): Declared => {
+      if (!content.isWellFormed()) field.refuse("has a lone surrogate, which is no character");
+      return { ...plain(content, special.has(content)), id: field.count(), field };
+    }).filter(({ id }) => !ids.has(id!));
+  }
+  return found.sort((a, b) => a.id! - b.id!);
+}
+
+/** A token with all that there is to say about it. */
+function declared(field: Field, id: number): Declared {
+  const special = field.get("special").flag(false);
+  return { ...written(field, special, !special), id, field };
+}
+
+function written(field: Field, special: boolean, normalized: boolean): Omit<Declared, "field"> {
+  const content = field.get("content").text();
+  const single = field.get("single_word");
+  if (single.flag(false)) single.refuse(`of ${quote(content)} is not supported`);
+  return {
+    content,
+    lstrip: field.get("lstrip").flag(false),
+    rstrip: field.get("rstrip").flag(false),
+    normalized: field.get("normalized").flag(normalized),
+    special,
+  };
+}
+
+function plain(content: string, special: boolean): Omit<Declared, "field"> {
+  return { content, lstrip: false, rstrip: false, normalized: !special, special };
+}
+
+function namedTokens({ named, config, class: kind }: Settings, vocabulary: ReadonlyMap<string, number>): Declared[] {
+  return [...named.values()].filter(({ content, field }) => {
+    // A class that makes a vocabulary of its own adds its tokens to it; of others only those that are in it are meant.
+    return field !== undefined || kind?.split !== undefined || vocabulary.has(content);
+  }).map(({ content, field }) => {
+    return field === undefined ? { ...plain(content, true), field: config } : specialToken(field);
+  });
+}
+
+function specialToken(field: Field): Declared {
+  return typeof field.value === "string"
+    ? { ...plain(field.text(), true), field }
+    : { ...written(field, true, false), field };
+}
+
+/**
+ * Gives each token the id that the `tokenizers` library gives it: that of its text in the vocabulary, or the next one. A file
+ * that says another one is wrong.
+ *
+ * @param batches tokens that are added at once
+ */
+function numbered(batches: readonly (readonly Declared[])[], vocabulary: ReadonlyMap<string, number>): AddedToken[] {
+  const found = new Map<string, AddedToken>();
+  const { size } = vocabulary;
+  for (const batch of batches) {
+    const last = [...found.values()].reduce((most, { id }) => Math.max(most, id), -1);
+    let next = Math.max(size, last + 1);
+    for (const { field, id: said, ...token } of batch) {
+      const { content } = token;
+      if (content === "") continue;
+      const before = found.get(content);
+      const old = before?.id ?? vocabulary.get(content);
+      const id = old ?? next++;
+      if (said !== undefined && said !== id) {
+        const place = old === undefined ? "the next one is" : "elsewhere it has";
+        field.refuse(`${quote(content)} has the id ${said}, but ${place} ${id}`);
+      }
+      // Where it is written again, that counts.
+      found.set(content, { ...token, id, implied: said === undefined && (before?.implied ?? old === undefined) });
+    }
+  }
+  return [...found.values()];
+}
