@@ -8,7 +8,7 @@
 import { join } from "@std/path/join";
 import { quote } from "../errors.ts";
 import { exists } from "../files/read.ts";
-import { Field, FieldError } from "./field.ts";
+import { Field } from "./field.ts";
 
 /** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
 export const MAX_BYTES = 200_000_000;

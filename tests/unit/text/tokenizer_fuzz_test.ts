@@ -1,7 +1,7 @@
 // Tokenizers with faults: whatever the files hold, a text becomes ids, and ids a text, or one line says what is wrong.
 
 import { assert, assertEquals } from "@std/assert";
-import { readSpecialTokens } from "../../../lib/text/special_tokens.ts";
+import { readChatTemplate } from "../../../lib/text/chat.ts";
 import { loadTokenizer } from "../../../lib/text/tokenizer.ts";
 import { readVocabulary } from "../../../lib/gguf/vocabulary.ts";
 import { CheckpointError } from "../../../lib/errors.ts";
@@ -125,7 +125,7 @@ Deno.test("texts become ids and ids texts by tokenizers with faults, or one line
         }
         sound(() => tokenizer.decode(Array.from({ length: 50 }, () => random.below(3000))));
       }
-      sound(() => readSpecialTokens(directory));
+      sound(() => readChatTemplate(directory));
       sound(() => readVocabulary(directory, 1100, {}, "gpt-2"));
       tally.add(tokenizer !== undefined, start);
       for (const name of Object.keys(files)) Deno.removeSync(`${directory}/${name}`);
