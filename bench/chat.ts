@@ -48,7 +48,7 @@ for (const path of Deno.args) {
       }
     }
     counts[outcome]++;
-    const key = name.replace(/#.*/, "");
+    const key = `${path} ${name}`;
     if (!templates.has(key)) templates.set(key, new Set());
     templates.get(key)!.add(outcome);
   }

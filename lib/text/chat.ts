@@ -22,6 +22,9 @@ const MAX_TOKENIZER_BYTES = 200_000_000;
 /** A template that has not ended after this long never will: the slowest known ones take some milliseconds. */
 const DEADLINE_MS = 10_000;
 
+/** How much later the worker gives up: by then the call has failed. */
+const GRACE_MS = 1000;
+
 /** What to do where a template can't be rendered. */
 const REMEDY = "give --prompt the whole text of the conversation, without --chat";
 
@@ -173,6 +176,8 @@ export interface RenderRequest {
   readonly template: string;
   readonly variables: Readonly<Record<string, Plain>>;
   readonly now: Moment;
+  /** After this long the worker itself gives up, so that its thread ends (see deadline.ts). */
+  readonly milliseconds: number;
 }
 
 /**
@@ -195,7 +200,7 @@ export async function renderChat(
     documents: null,
     add_generation_prompt: true,
   };
-  const request: RenderRequest = { template: chat.template, variables, now };
+  const request: RenderRequest = { template: chat.template, variables, now, milliseconds: milliseconds + GRACE_MS };
   using service = new Service(new URL("./chat_worker.ts", import.meta.url));
   try {
     return await service.call<Rendered>("render", request, milliseconds);

@@ -8,4 +8,6 @@ import { serve } from "./deadline.ts";
 import { render } from "./jinja/render.ts";
 import type { RenderRequest } from "./chat.ts";
 
-serve({ render: ({ template, variables, now }: RenderRequest) => render(template, variables, now) });
+serve({
+  render: ({ template, variables, now, milliseconds }: RenderRequest) => render(template, variables, now, milliseconds),
+});

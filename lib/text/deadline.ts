@@ -13,6 +13,9 @@
  * const four = await service.call<number>("double", 2, 10_000);
  * ```
  *
+ * Deno 2.9 fails to stop the thread of a terminated worker that loops (Deno 2.6 stops it): the call fails in time all the
+ * same, and the thread ends with the program.
+ *
  * `deno compile` embeds such a module where bench/compile.ts names it.
  *
  * @module

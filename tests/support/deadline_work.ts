@@ -12,8 +12,9 @@ serve({
   refuse(value: string) {
     throw new RangeError(value);
   },
+  /** For much longer than its caller waits; not for ever, since Deno 2.9 does not stop a thread that loops. */
   forever() {
-    for (;;);
+    for (const end = performance.now() + 3000; performance.now() < end;);
   },
   read: (path: string) => Deno.readTextFileSync(path),
   permissions: () =>

@@ -38,12 +38,28 @@ const ITEM_UNITS = 16;
 /** Bits of an integer. Python prints at most 4,300 digits, which are 14,285 bits. */
 export const MAX_BITS = 20_000;
 
+/** How many steps pass between two looks at the clock. */
+const STEPS = 1000;
+
 /** Rendering is synchronous, so that one tally serves all. */
 let made = 0;
+let steps = 0;
+let end = Infinity;
 
-/** Sets the tally to zero, before a template is rendered. */
-export function resetLimits(): void {
+/**
+ * Sets the tally to zero, before a template is rendered.
+ *
+ * @param milliseconds the time that it has
+ */
+export function resetLimits(milliseconds: number): void {
   made = 0;
+  steps = 0;
+  end = performance.now() + milliseconds;
+}
+
+/** Counts a step. @throws {TemplateError} the time is over */
+export function step(): void {
+  if (++steps % STEPS === 0 && performance.now() > end) throw new TemplateError("is not finished in time");
 }
 
 /** Counts a text that is about to be made. @throws {TemplateError} it is too long, or there were too many */
@@ -59,6 +75,7 @@ export function spendItems(count: number): void {
 }
 
 function spend(units: number): void {
+  step();
   made += units;
   if (made > MAX_MADE) throw new TemplateError("makes more text and lists than a chat needs");
 }

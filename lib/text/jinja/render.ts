@@ -25,7 +25,7 @@ import type { Moment } from "./dates.ts";
 import { FILTERS, TESTS } from "./filters.ts";
 import { globalsOf, Raised } from "./globals.ts";
 import { errorAt } from "./lexer.ts";
-import { MAX_TEXT, resetLimits, spendItems, spendText, TemplateError, Unsupported } from "./limits.ts";
+import { MAX_TEXT, resetLimits, spendItems, spendText, step, TemplateError, Unsupported } from "./limits.ts";
 import { attributeIn, itemIn } from "./lookup.ts";
 import { Loop, Macro } from "./loop.ts";
 import { operate, sign } from "./operators.ts";
@@ -342,6 +342,7 @@ function block(nodes: readonly Statement[], place: Place): Execute {
     const execute = statement(node, place);
     const { line } = node;
     return (variables: Variables, out: Buffer) => {
+      step();
       variables.rendering.line = line;
       return execute(variables, out);
     };
@@ -649,10 +650,16 @@ function valueOf(plain: Plain): Value {
  *
  * @param variables what it can read, besides Jinja2's and transformers' functions
  * @param now the time for strftime_now
+ * @param milliseconds the time that rendering may take
  * @throws {TemplateError} it is no template, raises an error, uses too much, or has what is not supported
  */
-export function render(template: string, variables: Readonly<Record<string, Plain>>, now: Moment): Rendered {
-  resetLimits();
+export function render(
+  template: string,
+  variables: Readonly<Record<string, Plain>>,
+  now: Moment,
+  milliseconds = Infinity,
+): Rendered {
+  resetLimits(milliseconds);
   let dated = false;
   const rendering = {
     context: new Map([

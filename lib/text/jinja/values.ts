@@ -7,7 +7,7 @@
  * @module
  */
 
-import { spendItems, spendText, TemplateError, Unsupported } from "./limits.ts";
+import { spendItems, spendText, step, TemplateError, Unsupported } from "./limits.ts";
 import { floatText, intText } from "./numbers.ts";
 import { compareText, lengthOf, pointsOf, quoted } from "./text.ts";
 
@@ -477,6 +477,7 @@ export function numberOf(value: Maybe): bigint | number | undefined {
 
 /** `a == b` */
 export function equal(a: Value, b: Value): boolean {
+  step();
   const x = numberOf(a);
   if (x !== undefined) {
     const y = numberOf(b);
