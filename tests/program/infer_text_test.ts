@@ -289,6 +289,28 @@ Deno.test("rabbit infer gives the tokens of every file their ids", async () => {
   });
 });
 
+Deno.test("rabbit infer --date is the date of a template that asks for one, and is printed", async () => {
+  await inTemporary(async (temporary) => {
+    const template = "{{ strftime_now('%d %b %Y %H:%M') }} {{ messages[0].content }}";
+    const directory = model(join(temporary, "m"), {}, { "tokenizer_config.json": { chat_template: template } });
+    const chat = ["--chat", "--prompt", "Hi", "--steps", "4"];
+    const asked = await result(directory, ...chat, "--date", "2024-02-29");
+    assertEquals(asked.chat, { date: "2024-02-29" });
+    assertEquals(
+      [asked.prefill.tokens, asked.tokens],
+      [20, (await result(directory, "--ids", ids("29 Feb 2024 00:00 Hi"), "--steps", "4")).tokens],
+    );
+    const { out } = await infer(directory, ...chat);
+    assertMatch(out, /^INFER chat date=\d{4}-\d\d-\d\d$/m);
+    write(directory, { "tokenizer_config.json": JSON.stringify({ chat_template: CHATML }) });
+    assertEquals((await result(directory, ...chat, "--date", "2024-02-29")).chat, undefined);
+    for (const bad of ["2023-02-29", "2024-2-29", "24-02-29", "0999-01-01", "today", "2024-13-01", "2024-00-10"]) {
+      await refused(`--date takes a date of the form YYYY-MM-DD, found "${bad}"`, directory, ...chat, "--date", bad);
+    }
+    await refused("--date needs --chat", directory, "--date", "2024-02-29", "--prompt", "Hi");
+  });
+});
+
 Deno.test("rabbit infer refuses options of text that it can't follow", async () => {
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"));
