@@ -3,13 +3,28 @@
  * https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  *
  * The rules are those of ggml's reader, and a few that it leaves to chance: strings are UTF-8, booleans are 0 or 1, nothing
- * follows the data. Not checked here: what the keys and the tensors mean (lib/model), and the weights themselves.
+ * follows the data. Not checked here: what the keys and the tensors mean (names.ts), and the weights themselves.
  *
  * @module
  */
 
 import { CheckpointError, quote } from "../errors.ts";
+import { type ByteSource, Cursor } from "./cursor.ts";
 import { GGML_TYPES, type GgmlType } from "./types.ts";
+import {
+  ARRAY_ID,
+  BY_TYPE,
+  describe,
+  type Kind,
+  KINDS,
+  type Metadata,
+  type Scalar,
+  type Value,
+  type ValueType,
+} from "./values.ts";
+
+export type { ByteSource } from "./cursor.ts";
+export type { Metadata, Scalar, Value, ValueType } from "./values.ts";
 
 /** The first four bytes. */
 const MAGIC = "GGUF";
@@ -20,14 +35,8 @@ const VERSION = 3;
 /** Where `general.alignment` is absent, and in what is written. */
 const DEFAULT_ALIGNMENT = 32;
 
-/** More than the metadata of any model (a vocabulary of 260,000 tokens with its merges takes 15 MB): all of it is held in memory. */
-const MAX_HEADER_BYTES = 256 * 1024 * 1024;
-
 /** More than any vocabulary or list of merges has. */
 const MAX_ARRAY = 1 << 24;
-
-/** Strings in all arrays of a file: five times those of the largest vocabulary with its merges. Each takes memory of its own. */
-const MAX_STRINGS = 1 << 22;
 
 /** Keys and tensors: a hundred times what files of models have. */
 const MAX_KEYS = 1 << 16;
@@ -49,88 +58,6 @@ const MIN_INFO_BYTES = 8 + 4 + 4 + 8;
 /** Bytes of a key and its value at least: the key's length and a byte of it, the type and a byte. */
 const MIN_PAIR_BYTES = 8 + 1 + 4 + 1;
 
-/** Bytes of the file that are read at once. */
-const STEP = 1 << 20;
-
-/** A type of a metadata value. */
-export type ValueType = "u8" | "i8" | "u16" | "i16" | "u32" | "i32" | "f32" | "bool" | "string" | "u64" | "i64" | "f64";
-
-/** One value; numbers of 64 bits that a binary64 can't hold are bigints. */
-export type Scalar = number | bigint | boolean | string;
-
-/**
- * A value of the metadata with its type, or an array of values of one type. What {@link parseGguf} gives is an array of
- * strings or a typed array: a Uint8Array of 0 and 1 for booleans, a BigInt64Array or a BigUint64Array for 64 bits.
- */
-export type Value =
-  | { readonly type: ValueType; readonly value: Scalar }
-  | { readonly type: ValueType; readonly values: ArrayLike<Scalar> };
-
-/** The metadata of a file, in its order. */
-export type Metadata = ReadonlyMap<string, Value>;
-
-/** A value type's number, its bytes (a string: those of its length), and how a number of it is read and written. */
-interface Kind {
-  readonly id: number;
-  readonly type: ValueType;
-  readonly bytes: number;
-  get(view: DataView, at: number): Scalar;
-  set(view: DataView, at: number, value: Scalar): void;
-  /** The values of an array in a buffer of exactly their bytes; this machine is little endian, as files are. */
-  array(buffer: ArrayBuffer): ArrayLike<Scalar>;
-}
-
-/** A 64-bit number as a number where that is exact. */
-function narrow(value: bigint): number | bigint {
-  const number = Number(value);
-  return Number.isSafeInteger(number) ? number : value;
-}
-
-function kind<T extends Scalar>(
-  id: number,
-  type: ValueType,
-  bytes: number,
-  get: (view: DataView, at: number) => T,
-  set: (view: DataView, at: number, value: never) => void,
-  Values: new (buffer: ArrayBuffer) => ArrayLike<Scalar>,
-): Kind {
-  return { id, type, bytes, get, set: set as Kind["set"], array: (buffer) => new Values(buffer) };
-}
-
-const KINDS: readonly Kind[] = [
-  kind(0, "u8", 1, (v, at) => v.getUint8(at), (v, at, x) => v.setUint8(at, x), Uint8Array),
-  kind(1, "i8", 1, (v, at) => v.getInt8(at), (v, at, x) => v.setInt8(at, x), Int8Array),
-  kind(2, "u16", 2, (v, at) => v.getUint16(at, true), (v, at, x) => v.setUint16(at, x, true), Uint16Array),
-  kind(3, "i16", 2, (v, at) => v.getInt16(at, true), (v, at, x) => v.setInt16(at, x, true), Int16Array),
-  kind(4, "u32", 4, (v, at) => v.getUint32(at, true), (v, at, x) => v.setUint32(at, x, true), Uint32Array),
-  kind(5, "i32", 4, (v, at) => v.getInt32(at, true), (v, at, x) => v.setInt32(at, x, true), Int32Array),
-  kind(6, "f32", 4, (v, at) => v.getFloat32(at, true), (v, at, x) => v.setFloat32(at, x, true), Float32Array),
-  kind(7, "bool", 1, (v, at) => v.getUint8(at) !== 0, (v, at, x) => v.setUint8(at, Number(x)), Uint8Array),
-  kind(8, "string", 8, () => "", (v, at, x) => v.setBigUint64(at, BigInt(x), true), Uint8Array),
-  kind(
-    10,
-    "u64",
-    8,
-    (v, at) => narrow(v.getBigUint64(at, true)),
-    (v, at, x) => v.setBigUint64(at, BigInt(x), true),
-    BigUint64Array,
-  ),
-  kind(
-    11,
-    "i64",
-    8,
-    (v, at) => narrow(v.getBigInt64(at, true)),
-    (v, at, x) => v.setBigInt64(at, BigInt(x), true),
-    BigInt64Array,
-  ),
-  kind(12, "f64", 8, (v, at) => v.getFloat64(at, true), (v, at, x) => v.setFloat64(at, x, true), Float64Array),
-];
-
-const BY_TYPE: ReadonlyMap<ValueType, Kind> = new Map(KINDS.map((kind) => [kind.type, kind]));
-
-/** The number that says array. */
-const ARRAY_ID = 9;
-
 /** One tensor of a file. */
 export interface GgufTensor {
   readonly name: string;
@@ -149,116 +76,6 @@ export interface Gguf {
   /** In the order of their data. */
   readonly tensors: readonly GgufTensor[];
 }
-
-/** A file to read from. */
-export interface ByteSource {
-  readonly path: string;
-  readonly bytes: number;
-  /** Fills `into` with the bytes from `offset` on, all of which the file has. */
-  read(offset: number, into: Uint8Array): void;
-}
-
-/** Reads numbers and strings one after the other; every read is checked against the file's end and the header's limit. */
-class Cursor {
-  at = 0;
-  readonly #source: ByteSource;
-  #window = new Uint8Array(0);
-  #view = new DataView(new ArrayBuffer(0));
-  #start = 0;
-  #strings = 0;
-
-  constructor(source: ByteSource) {
-    this.#source = source;
-  }
-
-  /** Bytes that are left. */
-  get left(): number {
-    return Math.min(this.#source.bytes, MAX_HEADER_BYTES) - this.at;
-  }
-
-  fail(field: string, problem: string, tensor?: string): never {
-    throw new CheckpointError({ path: this.#source.path, tensor, field }, problem);
-  }
-
-  /** Checks that `count` things of at least `least` bytes each can follow, and that they are at most `limit`. */
-  room(field: string, count: bigint | number, least: number, what: string, limit = Infinity): number {
-    if (BigInt(count) * BigInt(least) > BigInt(this.left)) {
-      const limit = this.#source.bytes > MAX_HEADER_BYTES
-        ? `the metadata and the tensor infos may have ${MAX_HEADER_BYTES} bytes`
-        : "the file is truncated";
-      this.fail(field, `${count} ${what} do not fit into the ${this.left} bytes that follow; ${limit}`);
-    }
-    if (count > limit) this.fail(field, `${count} ${what}; the limit is ${limit}`);
-    return Number(count);
-  }
-
-  /** The offset in the window of the next `bytes` bytes, which are then read. */
-  #take(field: string, bytes: number): number {
-    this.room(field, bytes, 1, "bytes");
-    const end = this.#start + this.#window.length;
-    if (this.at + bytes > end) {
-      this.#window = new Uint8Array(Math.max(bytes, Math.min(STEP, this.left)));
-      this.#view = new DataView(this.#window.buffer);
-      this.#start = this.at;
-      this.#source.read(this.at, this.#window);
-    }
-    const place = this.at - this.#start;
-    this.at += bytes;
-    return place;
-  }
-
-  // What is taken may be in a new window: the view is looked at afterwards.
-  u32(field: string): number {
-    const place = this.#take(field, 4);
-    return this.#view.getUint32(place, true);
-  }
-
-  u64(field: string): bigint {
-    const place = this.#take(field, 8);
-    return this.#view.getBigUint64(place, true);
-  }
-
-  string(field: string, limit = Infinity): string {
-    const length = this.u64(field);
-    if (length > limit) this.fail(field, `a string of ${length} bytes; the limit is ${limit}`);
-    const bytes = this.room(field, length, 1, "bytes of a string");
-    const place = this.#take(field, bytes);
-    try {
-      return UTF8.decode(this.#window.subarray(place, place + bytes));
-    } catch {
-      this.fail(field, "a string that is not valid UTF-8");
-    }
-  }
-
-  scalar(field: string, { type, bytes, get }: Kind): Scalar {
-    if (type === "string") return this.string(field);
-    const place = this.#take(field, bytes);
-    if (type === "bool") this.#checkTruth(field, this.#window[place]);
-    return get(this.#view, place);
-  }
-
-  strings(field: string, count: number): string[] {
-    this.#strings += count;
-    if (this.#strings > MAX_STRINGS) {
-      this.fail(field, `with it the arrays have ${this.#strings} strings; the limit is ${MAX_STRINGS}`);
-    }
-    return Array.from({ length: count }, () => this.string(field));
-  }
-
-  numbers(field: string, { type, bytes, array }: Kind, count: number): ArrayLike<Scalar> {
-    const values = new Uint8Array(this.room(field, count * bytes, 1, "bytes"));
-    this.#source.read(this.at, values);
-    this.at += values.length;
-    if (type === "bool") values.forEach((truth) => this.#checkTruth(field, truth));
-    return array(values.buffer);
-  }
-
-  #checkTruth(field: string, value: number): void {
-    if (value > 1) this.fail(field, `a boolean of ${value}`);
-  }
-}
-
-const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /**
  * Reads and checks all that stands before the data of a file.
@@ -329,12 +146,6 @@ function alignmentOf(cursor: Cursor, value: Value | undefined): number {
   }
   if (alignment > MAX_ALIGNMENT) cursor.fail(field, `${alignment}; the limit is ${MAX_ALIGNMENT}`);
   return alignment;
-}
-
-/** A value's type, for messages. */
-export function describe(value: Value): string {
-  if ("values" in value) return `an array of ${value.type}`;
-  return `${value.type} ${typeof value.value === "string" ? quote(value.value) : value.value}`;
 }
 
 /** A tensor as its info declares it; the offset is from the start of the data. */

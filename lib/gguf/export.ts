@@ -8,17 +8,9 @@
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import type { Config } from "../model/config.ts";
-import {
-  architectureOf,
-  interleaveRows,
-  metadataOf,
-  type NamedTensor,
-  namedTensors,
-  ROPE_FACTORS,
-  ropeFactorsOf,
-  SOURCE_TENSORS,
-  value,
-} from "./names.ts";
+import { architectureOf, interleaveRows, metadataOf, type NamedTensor, namedTensors, SOURCE_TENSORS } from "./names.ts";
+import { ROPE_FACTORS, ropeFactorsOf } from "./rope_scaling.ts";
+import { value } from "./values.ts";
 import { checkTensors } from "../model/tensors.ts";
 import { type Vocabulary, vocabularyMetadata } from "./vocabulary.ts";
 import { CheckpointError } from "../errors.ts";

@@ -5,17 +5,11 @@
  */
 
 import { join } from "@std/path/join";
-import {
-  configOf,
-  type NamedTensor,
-  namedTensors,
-  ROPE_FACTORS,
-  separateRows,
-  sourceTensors,
-  type Weights,
-} from "./names.ts";
+import { configOf, type NamedTensor, namedTensors, separateRows, sourceTensors, type Weights } from "./names.ts";
+import { ROPE_FACTORS } from "./rope_scaling.ts";
 import { matchTensors } from "../model/tensors.ts";
-import { specialIds, vocabularyFiles, vocabularyOf } from "./vocabulary.ts";
+import { specialIds, vocabularyFiles } from "./hugging_face.ts";
+import { vocabularyOf } from "./vocabulary.ts";
 import { CheckpointError, UsageError } from "../errors.ts";
 import {
   BF16,

@@ -1,7 +1,7 @@
 /**
- * A BPE between Hugging Face's files and GGUF's metadata. Of a byte-level BPE (`gpt2`) GGUF names the way in which a text
- * is split into words (`tokenizer.ggml.pre`) where tokenizer.json spells it out: {@link SPLITS} is the dictionary. The other
- * kind is SentencePiece's (`llama`).
+ * A tokenizer as GGUF's metadata has it, from there and from the files of a Hugging Face checkpoint. A byte-level BPE is
+ * `gpt2`: GGUF names the way in which a text is split into words (`tokenizer.ggml.pre`), and splits.ts knows the names.
+ * SentencePiece's BPE is `llama`.
  *
  * @module
  */
@@ -11,11 +11,12 @@ import { CheckpointError, quote } from "../errors.ts";
 import { readJsonObject } from "../format/json.ts";
 import { exists } from "../files/read.ts";
 import { readChatTemplate } from "../text/chat.ts";
-import type { Metadata, Value } from "./container.ts";
 import { FieldError } from "../text/field.ts";
 import { readTokenizer, type TokenizerFiles } from "../text/tokenizer_files.ts";
-import { Keys, value } from "./names.ts";
-import { BYTE, mergesOf as mergesOfScores, scoresOf, sentencePieceJson, spacePrefix } from "./sentencepiece.ts";
+import { Keys } from "./keys.ts";
+import { BYTE, mergesOf as mergesOfScores, scoresOf, spacePrefix } from "./sentencepiece.ts";
+import { splitNamed, SPLITS, tokenizerJson } from "./splits.ts";
+import { type Metadata, type Value, value } from "./values.ts";
 
 /** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
 const MAX_BYTES = 200_000_000;
@@ -24,11 +25,11 @@ const MAX_BYTES = 200_000_000;
 const MAX_TOKEN = 1000;
 
 /** Kinds of tokens, as `tokenizer.ggml.token_type` has them (llama.h). */
-const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 };
+export const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 };
 
 /** A tokenizer as GGUF has it. */
 export interface Vocabulary {
-  /** The name of a row of {@link SPLITS}, or one that the user gave; `default` for SentencePiece. */
+  /** The name of a row of `SPLITS` of splits.ts, or one that the user gave; `default` for SentencePiece. */
   readonly pre: string;
   /** Of SentencePiece alone: a score for each id, and whether a space is put before a text. */
   readonly pieces?: { readonly scores: readonly number[]; readonly prefix: boolean };
@@ -58,70 +59,6 @@ const SPECIAL_KEYS: readonly (readonly [Special, string])[] = [
   ["eom", "eom_token_id"],
   ["unk", "unknown_token_id"],
   ["pad", "padding_token_id"],
-];
-
-/** A way to split a text: llama.cpp's name of it and the parts of tokenizer.json that mean the same. */
-interface Split {
-  readonly name: string;
-  /** Other names of the same expressions. */
-  readonly aliases: readonly string[];
-  /** What tokenizer.json does before the bytes are mapped: single digits, an expression, or GPT-2's own. */
-  readonly digits?: boolean;
-  readonly regex?: string;
-  /** A word that is a token is not put together from merges. */
-  readonly ignoreMerges: boolean;
-  /** llama.cpp adds the bos token where nothing else is said. */
-  readonly addBos?: boolean;
-  readonly nfc?: boolean;
-}
-
-const CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
-const SPACES = "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-const CASED = "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]";
-const LETTERS = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]";
-
-/** llama-vocab.cpp has the expressions, and for most the text of the tokenizer.json that they stand for. */
-const SPLITS: readonly Split[] = [
-  { name: "gpt-2", aliases: ["phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"], ignoreMerges: false },
-  {
-    name: "smollm",
-    aliases: ["starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
-    digits: true,
-    ignoreMerges: false,
-  },
-  {
-    name: "llama-bpe",
-    aliases: ["llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
-    regex: `${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`,
-    ignoreMerges: true,
-    addBos: true,
-  },
-  {
-    name: "smaug-bpe",
-    aliases: ["dbrx"],
-    regex: `${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`,
-    ignoreMerges: false,
-  },
-  {
-    name: "qwen2",
-    aliases: ["deepseek-r1-qwen", "megrez", "kormo", "f2llmv2"],
-    regex: `${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`,
-    ignoreMerges: false,
-    nfc: true,
-  },
-  {
-    name: "tekken",
-    aliases: [],
-    regex: `${CASED}*${LETTERS}+|${CASED}+${LETTERS}*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`,
-    ignoreMerges: true,
-  },
-  {
-    name: "gpt-4o",
-    aliases: ["llama4", "kanana2"],
-    regex: `${CASED}*${LETTERS}+${CONTRACTIONS}?|${CASED}+${LETTERS}*${CONTRACTIONS}?|` +
-      `\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`,
-    ignoreMerges: false,
-  },
 ];
 
 // ---------------------------------------------------------------- from Hugging Face's files
@@ -338,7 +275,7 @@ export function vocabularyOf(path: string, metadata: Metadata, size: number): Fo
   const model = keys.optional("model")?.value ?? "none";
   if (model !== "gpt2" && model !== "llama") return { missing: `its tokenizer (${quote(String(model))}) is no BPE` };
   const pre = String(keys.optional("pre")?.value ?? "default");
-  const split = SPLITS.find(({ name, aliases }) => name === pre || aliases.includes(pre));
+  const split = splitNamed(pre);
   if (split === undefined && model === "gpt2") {
     return { missing: `rabbit does not know how ${quote(pre)} splits a text` };
   }
@@ -382,122 +319,5 @@ export function vocabularyOf(path: string, metadata: Metadata, size: number): Fo
       addEos: Boolean(keys.optional("add_eos_token")?.value ?? false),
       chatTemplate: template && "value" in template ? String(template.value) : undefined,
     },
-  };
-}
-
-// ---------------------------------------------------------------- to Hugging Face's files
-
-/** The special ids as fields of config.json. */
-export function specialIds({ special }: Vocabulary): Record<string, number | number[]> {
-  const ends = (["eos", "eot", "eom"] as const).map((word) => special.get(word)).filter((id) => id !== undefined);
-  const fields: [string, number | number[] | undefined][] = [
-    ["bos_token_id", special.get("bos")],
-    ["eos_token_id", ends.length > 1 ? [...new Set(ends)] : ends[0]],
-    ["pad_token_id", special.get("pad")],
-  ];
-  return Object.fromEntries(fields.filter((field): field is [string, number | number[]] => field[1] !== undefined));
-}
-
-/** The files of a tokenizer, by name. */
-export function vocabularyFiles(vocabulary: Vocabulary): Map<string, string> {
-  const { pieces, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
-  // An object of JavaScript would put tokens that are numbers first.
-  const pairs = [...tokens.entries()].filter(([id]) => types[id] !== TYPE.unused)
-    .map(([id, token]) => [JSON.stringify(token), id] as const);
-  const vocab = pairs.map(([token, id]) => `${token}:${id}`).join(",");
-  const indented = pairs.map(([token, id]) => `\n   ${token}: ${id}`).join(",");
-  const text = JSON.stringify(wholeTokenizer(vocabulary), null, 1)
-    .replace(`"vocab": {}`, () => `"vocab": {${indented}\n  }`);
-  const nameOf = (word: Special) => {
-    const id = special.get(word);
-    return id === undefined ? undefined : tokens[id];
-  };
-  const settings = {
-    add_bos_token: addBos,
-    add_eos_token: addEos,
-    bos_token: nameOf("bos"),
-    chat_template: chatTemplate,
-    clean_up_tokenization_spaces: false,
-    eos_token: nameOf("eos"),
-    pad_token: nameOf("pad"),
-    tokenizer_class: "PreTrainedTokenizerFast",
-    unk_token: nameOf("unk"),
-  };
-  const files = new Map([
-    ["tokenizer.json", text + "\n"],
-    ["tokenizer_config.json", JSON.stringify(settings, null, 2) + "\n"],
-  ]);
-  // These two alone would say byte-level BPE.
-  if (pieces === undefined) {
-    files.set("vocab.json", `{${vocab}}`);
-    files.set("merges.txt", ["#version: 0.2", ...merges, ""].join("\n"));
-  }
-  return files;
-}
-
-function wholeTokenizer({ pre, pieces, tokens, types, merges, special, addBos, addEos }: Vocabulary) {
-  const added = [...tokens.entries()].filter(([id]) =>
-    [TYPE.unknown, TYPE.control, TYPE.userDefined].includes(types[id])
-  );
-  const unknown = types.indexOf(TYPE.unknown);
-  const json = pieces
-    ? sentencePieceJson(pieces.prefix, unknown < 0 ? null : tokens[unknown])
-    : tokenizerJson(SPLITS.find(({ name, aliases }) => name === pre || aliases.includes(pre))!);
-  return {
-    version: "1.0",
-    truncation: null,
-    padding: null,
-    added_tokens: added.map(([id, content]) => {
-      const special = types[id] !== TYPE.userDefined;
-      return { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special };
-    }),
-    normalizer: json.normalizer,
-    pre_tokenizer: json.pre_tokenizer,
-    post_processor: template(tokens, addBos ? special.get("bos") : undefined, addEos ? special.get("eos") : undefined),
-    decoder: json.decoder,
-    model: { ...json.model, vocab: {}, merges },
-  };
-}
-
-/** The splitting as tokenizer.json has it: its normalizer, pre_tokenizer and the model without the vocabulary. */
-function tokenizerJson({ digits, regex, ignoreMerges, nfc }: Split) {
-  const bytes = { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: regex === undefined };
-  const first = digits
-    ? { type: "Digits", individual_digits: true }
-    : { type: "Split", pattern: { Regex: regex }, behavior: "Isolated", invert: false };
-  return {
-    normalizer: nfc ? { type: "NFC" } : null,
-    pre_tokenizer: digits || regex !== undefined ? { type: "Sequence", pretokenizers: [first, bytes] } : bytes,
-    decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
-    model: {
-      type: "BPE",
-      dropout: null,
-      unk_token: null,
-      continuing_subword_prefix: null,
-      end_of_word_suffix: null,
-      fuse_unk: false,
-      byte_fallback: false,
-      ignore_merges: ignoreMerges,
-    },
-  };
-}
-
-/** The post_processor that adds bos and eos. */
-function template(tokens: readonly string[], bos: number | undefined, eos: number | undefined) {
-  if (bos === undefined && eos === undefined) return null;
-  const special = (id: number | undefined, type_id: number) => {
-    return id === undefined ? [] : [{ SpecialToken: { id: tokens[id], type_id } }];
-  };
-  const part = (id: string, type_id: number) => {
-    return [...special(bos, type_id), { Sequence: { id, type_id } }, ...special(eos, type_id)];
-  };
-  const ids = [bos, eos].filter((id) => id !== undefined);
-  return {
-    type: "TemplateProcessing",
-    single: part("A", 0),
-    pair: [...part("A", 0), ...part("B", 1)],
-    special_tokens: Object.fromEntries(ids.map((id) => {
-      return [tokens[id], { id: tokens[id], ids: [id], tokens: [tokens[id]] }];
-    })),
   };
 }

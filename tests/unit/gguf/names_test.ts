@@ -4,7 +4,8 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { join } from "@std/path/join";
 import { parseConfig } from "../../../lib/model/config.ts";
-import { configOf, metadataOf, ropeFactorsOf } from "../../../lib/gguf/names.ts";
+import { configOf, metadataOf } from "../../../lib/gguf/names.ts";
+import { ropeFactorsOf } from "../../../lib/gguf/rope_scaling.ts";
 import { CheckpointError } from "../../../lib/errors.ts";
 import { exportGguf, planExport } from "../../../lib/gguf/export.ts";
 import { openCheckpoint } from "../../../lib/format/checkpoint.ts";
