@@ -15,14 +15,14 @@ import { nextTurn } from "../files/node.ts";
 /** Bytes of one side of a chunk: small enough for a processor's cache, large enough to make messages cheap. */
 export const CHUNK_BYTES = 1 << 21;
 
-/** A piece of a file; `file` is an index into the list that {@link runChunks} got. */
+/** Bytes of a file that follow one another; `file` is an index into the list that {@link runChunks} got. */
 export interface Span {
   readonly file: number;
   readonly offset: number;
   readonly bytes: number;
 }
 
-/** One piece of work. What is done follows from the spans that are there; see {@link process}. */
+/** A part of a tensor that one thread processes. What is done follows from the spans; see {@link ChunkProcessor.process}. */
 export interface Chunk {
   /** Bytes of the float checkpoint. */
   readonly source?: Span;
@@ -153,20 +153,26 @@ function revive({ name, message, stack }: WireError): Error {
 /** Chunks that a worker has at hand: as many as it can do while this thread hashes and encodes one. */
 const WORKER_QUEUE = 4;
 
+/** A chunk, and what the caller of {@link runChunks} needs to know of it, which stays on its thread. */
+export interface Tagged<T> {
+  readonly chunk: Chunk;
+  readonly tag: T;
+}
+
 /**
  * Works on `chunks` and calls `consume` with each in its order, on this thread, which takes part in the work too.
  *
  * @param files the files that spans name; those to be written must exist
  * @param threads threads in all, this one included
- * @param consume gets the chunk, what came of it, and its bytes: what is stored, or what was written, or the source
+ * @param consume gets the tag, the chunk, what came of it, and its bytes: what is stored, or what was written, or the source
  * @throws {SystemError} a file that is read was changed meanwhile
  * @throws whatever a thread throws, or `consume`, or the reason of `signal`; no thread works any more by then
  */
-export async function runChunks(
+export async function runChunks<T>(
   files: readonly ChunkFile[],
-  chunks: Iterable<Chunk>,
+  chunks: Iterable<Tagged<T>>,
   threads: number,
-  consume: (chunk: Chunk, result: ChunkResult, bytes: Uint8Array) => void,
+  consume: (tag: T, chunk: Chunk, result: ChunkResult, bytes: Uint8Array) => void,
   signal?: AbortSignal,
 ): Promise<void> {
   const slots = (threads - 1) * WORKER_QUEUE + 2;
@@ -174,8 +180,8 @@ export async function runChunks(
   const memory = allocate(scratch(threads));
   const bytes = new Uint8Array(memory.buffer);
   const free = Array.from({ length: slots }, (_, slot) => slot);
-  const ready = new Map<number, { chunk: Chunk; slot: number; result: ChunkResult }>();
-  const pending = new Map<number, Chunk>();
+  const ready = new Map<number, Tagged<T> & { slot: number; result: ChunkResult }>();
+  const pending = new Map<number, Tagged<T>>();
   let failure: Error | undefined;
   let wake = () => {};
 
@@ -187,7 +193,7 @@ export async function runChunks(
       state.load--;
       if ("error" in data) failure ??= revive(data.error);
       else {
-        ready.set(data.index, { chunk: pending.get(data.index)!, slot: data.slot, result: data.result });
+        ready.set(data.index, { ...pending.get(data.index)!, slot: data.slot, result: data.result });
         pending.delete(data.index);
       }
       wake();
@@ -215,7 +221,7 @@ export async function runChunks(
         if (idle === undefined) break;
         const slot = free.pop()!;
         pending.set(started, upcoming.value);
-        idle.worker.postMessage({ chunk: upcoming.value, slot, index: started } satisfies ToWorker);
+        idle.worker.postMessage({ chunk: upcoming.value.chunk, slot, index: started } satisfies ToWorker);
         idle.load++;
         started++;
         upcoming = source.next();
@@ -224,15 +230,15 @@ export async function runChunks(
       const next = ready.get(consumed);
       if (next !== undefined) {
         const { address, bytes: length } = output(next.chunk, next.slot);
-        consume(next.chunk, next.result, bytes.subarray(address, address + length));
+        consume(next.tag, next.chunk, next.result, bytes.subarray(address, address + length));
         ready.delete(consumed++);
         free.push(next.slot);
       } else if (!upcoming.done && free.length > 0) {
-        const chunk = upcoming.value;
+        const tagged = upcoming.value;
         const slot = free.pop()!;
         const index = started++;
         upcoming = source.next();
-        ready.set(index, { chunk, slot, result: local.process(chunk, slot) });
+        ready.set(index, { ...tagged, slot, result: local.process(tagged.chunk, slot) });
       } else {
         await new Promise<void>((resolve) => {
           wake = resolve;

@@ -5,7 +5,7 @@
  */
 
 import { join } from "@std/path/join";
-import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Span } from "./chunks.ts";
+import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Span, type Tagged } from "./chunks.ts";
 import { CheckpointError } from "../errors.ts";
 import {
   BLOCK,
@@ -160,20 +160,13 @@ export async function quantize(plan: Plan, directory: string, options: QuantizeO
   writeAt(file, partial, 0, plan.header);
   const digest = (await sha256()).update(plan.header);
   const target = plan.source.files.length;
-  const placed = new WeakMap<Chunk, Placed>();
-  const chunks = (function* () {
-    for (const piece of pieces(plan, target)) {
-      placed.set(piece.chunk, piece);
-      yield piece.chunk;
-    }
-  })();
   let done = 0;
   await runChunks(
     [...plan.source.files, { path: partial, inode }],
-    chunks,
+    chunksOf(plan, target),
     options.threads,
-    (chunk, result, bytes) => {
-      checkEncoded(plan, placed.get(chunk)!, result);
+    (place, chunk, result, bytes) => {
+      checkEncoded(plan, place, result);
       digest.update(bytes);
       done += chunk.source!.bytes;
       options.progress?.(done);
@@ -185,35 +178,29 @@ export async function quantize(plan: Plan, directory: string, options: QuantizeO
   return { model: join(directory, MODEL_FILE), digest: digest.digest("hex"), missing };
 }
 
-/** A chunk, and where in its tensor it begins. */
-export interface Placed {
-  readonly chunk: Chunk;
+/** Where in a tensor a chunk begins. */
+export interface ChunkPlace {
   readonly tensor: PlannedTensor;
   /** The first block of the chunk, or its first byte for a tensor that is kept. */
   readonly first: number;
 }
 
-/**
- * Cuts every tensor into chunks that know the source's bytes and the new file's.
- *
- * @param target index of the new file
- * @param role whether the new file's bytes are to be written or, for verify, are stored already
- */
-export function* pieces(plan: Plan, target: number, role: "target" | "stored" = "target"): Generator<Placed> {
+/** The chunks of all tensors, which know the source's bytes and the new file's; `target` is the index of the new file. */
+function* chunksOf(plan: Plan, target: number): Generator<Tagged<ChunkPlace>> {
   let offset = plan.header.length;
   for (const tensor of plan.tensors) {
-    yield* piecesOf(tensor, plan.format, { file: target, offset, bytes: tensor.bytes }, role);
+    yield* tensorChunks(tensor, plan.format, { file: target, offset, bytes: tensor.bytes }, "target");
     offset += tensor.bytes;
   }
 }
 
-/** The chunks of one tensor whose new bytes are at `place`. */
-export function* piecesOf(
+/** The chunks of one tensor whose new bytes are to be written at `place`, or are stored there already. */
+export function* tensorChunks(
   tensor: PlannedTensor,
   format: BlockFormat,
   place: Span,
   role: "target" | "stored",
-): Generator<Placed> {
+): Generator<Tagged<ChunkPlace>> {
   const { source, from } = tensor;
   // A kept tensor is a sequence of single bytes.
   const sourceUnit = from ? BLOCK * from.blockBytes : 1;
@@ -228,7 +215,7 @@ export function* piecesOf(
       [role]: span,
       blocks: from && { count, source: from.name, target: format.name },
     };
-    yield { chunk, tensor, first };
+    yield { chunk, tag: { tensor, first } };
   }
 }
 
@@ -239,7 +226,7 @@ export function* piecesOf(
  */
 export function checkEncoded(
   plan: Plan,
-  { tensor, first }: Pick<Placed, "tensor" | "first">,
+  { tensor, first }: ChunkPlace,
   result: Pick<ChunkResult, "unencodable">,
 ): void {
   if (result.unencodable < 0) return;

@@ -5,13 +5,20 @@
  */
 
 import type { Hash } from "node:crypto";
-import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks } from "./chunks.ts";
+import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Tagged } from "./chunks.ts";
 import { CheckpointError } from "../errors.ts";
 import { BLOCK, type BlockFormat, FORMATS } from "../format/blocks.ts";
 import { type Checkpoint, nameOf, type Tensor } from "../format/checkpoint.ts";
 import { readAt, reopen } from "../files/read.ts";
 import { sha256 } from "../files/node.ts";
-import { checkEncoded, piecesOf, type Placed, type PlannedTensor, planQuantize, type Progress } from "./quantize.ts";
+import {
+  checkEncoded,
+  type ChunkPlace,
+  type PlannedTensor,
+  planQuantize,
+  type Progress,
+  tensorChunks,
+} from "./quantize.ts";
 
 /** Options of {@link verify} and {@link verifyAgainst}. */
 export interface VerifyOptions {
@@ -59,8 +66,7 @@ export interface Against extends Verified {
 export async function verify(checkpoint: Checkpoint, options: VerifyOptions): Promise<Verified> {
   const { width } = checkpoint;
   const digests = await Digests.of(checkpoint);
-  const places = new Map<Chunk, { tensor: Tensor; first: number }>();
-  const chunks = (function* () {
+  const chunks = function* (): Generator<Tagged<{ tensor: Tensor; first: number }>> {
     for (const tensor of checkpoint.tensors) {
       const unit = tensor.dtype === width?.name ? width.blockBytes : 1;
       const units = tensor.bytes / unit;
@@ -69,16 +75,13 @@ export async function verify(checkpoint: Checkpoint, options: VerifyOptions): Pr
         const count = Math.min(most, units - first);
         const stored = { file: tensor.file, offset: tensor.offset + first * unit, bytes: count * unit };
         const chunk: Chunk = { stored, blocks: unit > 1 ? { count, target: width!.name } : undefined };
-        places.set(chunk, { tensor, first });
-        yield chunk;
+        yield { chunk, tag: { tensor, first } };
       }
     }
-  })();
+  };
   let blocks = 0;
   let done = 0;
-  await runChunks(checkpoint.files, chunks, options.threads, (chunk, result, bytes) => {
-    const { tensor, first } = places.get(chunk)!;
-    places.delete(chunk);
+  await runChunks(checkpoint.files, chunks(), options.threads, ({ tensor, first }, chunk, result, bytes) => {
     checkScale(checkpoint, tensor, first, result);
     blocks += chunk.blocks?.count ?? 0;
     digests.update(chunk.stored!.file, bytes);
@@ -110,9 +113,9 @@ export async function verifyAgainst(
   const digests = await Digests.of(checkpoint);
   const reports = new Map<string, { -readonly [K in keyof TensorReport]: TensorReport[K] }>();
   const sums = new Map<string, { errors: number; squares: number }>();
-  const places = new Map<Chunk, Placed & { stored: Tensor }>();
   const shift = checkpoint.files.length;
-  const chunks = (function* () {
+  // The bytes of a tensor that can't be compared have no place.
+  const chunks = function* (): Generator<Tagged<ChunkPlace & { stored: Tensor } | undefined>> {
     for (const stored of checkpoint.tensors) {
       const tensor = planned.get(stored.name);
       const problem = mismatch(stored, tensor);
@@ -121,22 +124,18 @@ export async function verifyAgainst(
         yield* plainChunks(stored);
         continue;
       }
-      for (const piece of piecesOf(tensor!, format, { ...stored }, "stored")) {
-        const source = { ...piece.chunk.source!, file: piece.chunk.source!.file + shift };
-        const chunk = { ...piece.chunk, source };
-        places.set(chunk, { ...piece, chunk, stored });
-        yield chunk;
+      for (const { chunk, tag } of tensorChunks(tensor!, format, stored, "stored")) {
+        const source = { ...chunk.source!, file: chunk.source!.file + shift };
+        yield { chunk: { ...chunk, source }, tag: { ...tag, stored } };
       }
     }
-  })();
+  };
   let blocks = 0;
   let done = 0;
-  await runChunks([...checkpoint.files, ...source.files], chunks, options.threads, (chunk, result, bytes) => {
+  await runChunks([...checkpoint.files, ...source.files], chunks(), options.threads, (place, chunk, result, bytes) => {
     digests.update(chunk.stored!.file, bytes);
     options.progress?.(done += bytes.length);
-    const place = places.get(chunk);
     if (place === undefined) return;
-    places.delete(chunk);
     const { stored, first, tensor } = place;
     checkScale(checkpoint, stored, first, result);
     checkEncoded(plan, place, result);
@@ -184,10 +183,10 @@ function mismatch(stored: Tensor, planned: PlannedTensor | undefined): string | 
   return undefined;
 }
 
-function* plainChunks(tensor: Tensor): Generator<Chunk> {
+function* plainChunks(tensor: Tensor): Generator<Tagged<undefined>> {
   for (let at = 0; at < tensor.bytes; at += CHUNK_BYTES) {
     const bytes = Math.min(CHUNK_BYTES, tensor.bytes - at);
-    yield { stored: { file: tensor.file, offset: tensor.offset + at, bytes } };
+    yield { chunk: { stored: { file: tensor.file, offset: tensor.offset + at, bytes } }, tag: undefined };
   }
 }
 
