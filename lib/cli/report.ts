@@ -1,6 +1,6 @@
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
-import type { Decoder, Trace } from "../measure/compare.ts";
+import { type Decoder, type Trace, trace } from "../measure/compare.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { CheckpointError } from "../errors.ts";
 import { bytesOf, type Checkpoint, nameOf } from "../format/checkpoint.ts";
@@ -10,7 +10,7 @@ import { Pool } from "../kernels/pool.ts";
 import { nextTurn } from "../files/node.ts";
 import type { Figure } from "../measure/metrics.ts";
 import { planQuantize } from "../quantize/quantize.ts";
-import { decodeFloat, decodeQuantized, figures, type Measured, type Report, type Step } from "../report/figures.ts";
+import { decodeQuantized, figures, type Measured, type Report } from "../report/figures.ts";
 import { type Against, verifyAgainst } from "../quantize/verify.ts";
 import config from "../../deno.json" with { type: "json" };
 import { openQuantized } from "./compare.ts";
@@ -54,7 +54,7 @@ export const reportCommand: Command = {
     const path = args.values.get("text");
     const text = path === undefined ? undefined : openText({ path }, [float, ...quants]);
 
-    const { trace, measured } = await decode(float, quants, prompt, steps, threads);
+    const { traced, measured } = await decode(float, quants, prompt, steps, threads);
     const verified: Against[] = [];
     for (const { checkpoint } of quants) {
       verified.push(
@@ -67,7 +67,7 @@ export const reportCommand: Command = {
     const tokenizer = loadTokenizer(float.checkpoint.directory, "decode", float.config);
     const report = figures({
       program: `rabbit ${config.version}`,
-      float: { ...float, trace },
+      float: { ...float, trace: traced },
       quants: quants.map(({ checkpoint }, n) => {
         return { checkpoint, measured: measured[n], against: verified[n], divergence: divergences?.[n] };
       }),
@@ -117,9 +117,9 @@ async function decode(
   prompt: readonly number[],
   steps: number,
   threads: number,
-): Promise<{ trace: Trace; measured: Measured[] }> {
+): Promise<{ traced: Trace; measured: Measured[] }> {
   const pool = new Pool({ threads });
-  const run = async <T>(model: Model, work: (decoder: Decoder, step: Step) => T): Promise<T> => {
+  const run = async <T>(model: Model, work: (decoder: Decoder, fed: () => void) => T): Promise<T> => {
     await pool.reset();
     const bytes = bytesOf(model.checkpoint);
     // A token takes one pass over the weights.
@@ -132,12 +132,12 @@ async function decode(
     }
   };
   try {
-    const trace = await run(float, (decoder, step) => decodeFloat(decoder, prompt, steps, step));
+    const traced = await run(float, (decoder, fed) => trace(decoder, prompt, steps, fed));
     const measured: Measured[] = [];
     for (const model of quants) {
-      measured.push(await run(model, (decoder, step) => decodeQuantized(decoder, trace, step)));
+      measured.push(await run(model, (decoder, fed) => decodeQuantized(decoder, traced, fed)));
     }
-    return { trace, measured };
+    return { traced, measured };
   } finally {
     pool.close();
   }

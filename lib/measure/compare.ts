@@ -37,35 +37,58 @@ export interface Comparison {
   readonly steps: Difference;
 }
 
-/** Decodes greedily and keeps all logits. */
-export function trace(model: Decoder, prompt: readonly number[], steps: number): Trace {
-  const prefill = model.feed(prompt).slice();
+/**
+ * Decodes greedily and keeps all logits.
+ *
+ * @param fed called after the prompt and after each token
+ */
+export function trace(model: Decoder, prompt: readonly number[], steps: number, fed?: () => void): Trace {
+  const feed = (ids: readonly number[]) => {
+    const logits = model.feed(ids).slice();
+    fed?.();
+    return logits;
+  };
+  const prefill = feed(prompt);
   const logits: Float32Array[] = [];
   const tokens: number[] = [];
   for (let last: Float32Array = prefill; tokens.length < steps; last = logits.at(-1)!) {
     tokens.push(greedy(last));
-    logits.push(model.feed(tokens.slice(-1)).slice());
+    logits.push(feed(tokens.slice(-1)));
   }
   return { prompt, tokens, prefill, logits };
 }
 
+/** Sees the logits of {@link compareWith}, which are finite, and valid during a call. */
+export interface Observer {
+  /** After the prompt and `step` tokens of the float model's answer: the logits of both models. */
+  followed(step: number, float: Float32Array, logits: Float32Array): void;
+  /** After the prompt and `step` tokens of the model's own answer, once that has left the float model's. */
+  own(step: number, logits: Float32Array): void;
+}
+
 /** Decodes the float model's tokens with the other model and compares the logits, then decodes its own answer. */
-export function compareWith(model: Decoder, float: Trace): Comparison {
+export function compareWith(model: Decoder, float: Trace, observer?: Observer): Comparison {
   const prefill = new Difference();
-  const first = model.feed(float.prompt).slice();
-  prefill.add(float.prefill, first);
   const steps = new Difference();
-  const followed = float.tokens.map((token, n) => {
-    const logits = model.feed([token]);
-    steps.add(float.logits[n], logits);
-    return greedy(logits);
-  });
+  const follow = (step: number, ids: readonly number[]) => {
+    const wanted = step === 0 ? float.prefill : float.logits[step - 1];
+    const logits = model.feed(ids);
+    const choice = greedy(logits);
+    (step === 0 ? prefill : steps).add(wanted, logits);
+    observer?.followed(step, wanted, logits);
+    return choice;
+  };
   // As long as its own answer is the float model's, the model has been fed it already.
-  const own = [greedy(first), ...followed];
-  const same = float.tokens.findIndex((token, n) => token !== own[n]);
+  const choices = [follow(0, float.prompt), ...float.tokens.map((token, n) => follow(n + 1, [token]))];
+  const same = float.tokens.findIndex((token, n) => token !== choices[n]);
   if (same < 0) return { tokens: float.tokens, match: true, prefill, steps };
-  const tokens = own.slice(0, same + 1);
+  const tokens = choices.slice(0, same + 1);
   model.rewind(float.prompt.length + same);
-  while (tokens.length < float.tokens.length) tokens.push(greedy(model.feed(tokens.slice(-1))));
+  while (tokens.length < float.tokens.length) {
+    const logits = model.feed(tokens.slice(-1));
+    const choice = greedy(logits);
+    observer?.own(tokens.length, logits);
+    tokens.push(choice);
+  }
   return { tokens, match: false, prefill, steps };
 }

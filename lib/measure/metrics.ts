@@ -224,3 +224,49 @@ export class Divergence {
     return Math.sqrt(mean(this.#shift.map((d) => d * d)).value);
   }
 }
+
+/** Counts of values in bins of one width: bin n has those from (first + n) * width up to the next bin. */
+export interface Bins {
+  readonly width: number;
+  readonly first: number;
+  readonly counts: readonly number[];
+}
+
+/** Bins on each side of zero. */
+const SIDE = 128;
+
+/** The width of the first bins: far below what binary32 logits differ by when a weight does. */
+const FINEST = 2 ** -24;
+
+/** A histogram that widens its bins, by doubling, as larger values come: two of them have widths that fit. */
+export class Histogram {
+  #width = FINEST;
+  #counts: number[] = new Array(2 * SIDE).fill(0);
+
+  /** Adds a finite value. */
+  add(value: number): void {
+    let bin = Math.floor(value / this.#width);
+    while (bin < -SIDE || bin >= SIDE) {
+      this.#double();
+      bin = Math.floor(value / this.#width);
+    }
+    this.#counts[bin + SIDE]++;
+  }
+
+  /** The bins from the first to the last that is not empty, at least as wide as `width`, which is a power of two. */
+  bins(width = 0): Bins {
+    while (this.#width < width) this.#double();
+    const first = this.#counts.findIndex((count) => count > 0);
+    if (first < 0) return { width: this.#width, first: 0, counts: [] };
+    const last = this.#counts.findLastIndex((count) => count > 0);
+    return { width: this.#width, first: first - SIDE, counts: this.#counts.slice(first, last + 1) };
+  }
+
+  #double(): void {
+    this.#width *= 2;
+    this.#counts = this.#counts.map((_, bin) => {
+      const low = 2 * (bin - SIDE) + SIDE;
+      return (this.#counts[low] ?? 0) + (this.#counts[low + 1] ?? 0);
+    });
+  }
+}

@@ -5,7 +5,8 @@
  * @module
  */
 
-import { type Bins, PARTS, type QuantFigures, type Report } from "./figures.ts";
+import type { Bins } from "../measure/metrics.ts";
+import { PARTS, type QuantFigures, type Report } from "./figures.ts";
 import { type Html, markup, type Part } from "./html.ts";
 import { coordinate as at, grouped, niceCeiling, percent } from "./numbers.ts";
 import { STEPS } from "./style.ts";

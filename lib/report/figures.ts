@@ -5,12 +5,20 @@
  * @module
  */
 
-import { compareWith, type Comparison, type Decoder, type Trace, trace } from "../measure/compare.ts";
-import { greedy } from "../text/sample.ts";
+import { compareWith, type Comparison, type Decoder, type Trace } from "../measure/compare.ts";
 import type { Config } from "../model/config.ts";
 import { tensorsOf } from "../model/tensors.ts";
 import { bytesOf, type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";
-import { type Divergence, type Estimate, type Figure, figureOf, margin } from "../measure/metrics.ts";
+import {
+  argmax,
+  type Bins,
+  type Divergence,
+  type Estimate,
+  type Figure,
+  figureOf,
+  Histogram,
+  margin,
+} from "../measure/metrics.ts";
 import type { Against } from "../quantize/verify.ts";
 
 /** Everything that a page shows. */
@@ -163,86 +171,9 @@ export interface StoredFigures {
 /** The matrices of a layer, in the order of a forward pass. */
 export const PARTS: readonly string[] = ["q", "k", "v", "o", "gate", "up", "down"];
 
-/** Counts of values in bins of one width: bin n has those from (first + n) * width up to the next bin. */
-export interface Bins {
-  readonly width: number;
-  readonly first: number;
-  readonly counts: readonly number[];
-}
-
-/** Bins on each side of zero. */
-const SIDE = 128;
-
-/** The width of the first bins: far below what binary32 logits differ by when a weight does. */
-const FINEST = 2 ** -24;
-
-/** A histogram that widens its bins, by doubling, as larger values come: two of them have widths that fit. */
-export class Histogram {
-  #width = FINEST;
-  #counts: number[] = new Array(2 * SIDE).fill(0);
-
-  /** Adds a finite value. */
-  add(value: number): void {
-    let bin = Math.floor(value / this.#width);
-    while (bin < -SIDE || bin >= SIDE) {
-      this.#double();
-      bin = Math.floor(value / this.#width);
-    }
-    this.#counts[bin + SIDE]++;
-  }
-
-  /** The bins from the first to the last that is not empty, at least as wide as `width`, which is a power of two. */
-  bins(width = 0): Bins {
-    while (this.#width < width) this.#double();
-    const first = this.#counts.findIndex((count) => count > 0);
-    if (first < 0) return { width: this.#width, first: 0, counts: [] };
-    const last = this.#counts.findLastIndex((count) => count > 0);
-    return { width: this.#width, first: first - SIDE, counts: this.#counts.slice(first, last + 1) };
-  }
-
-  #double(): void {
-    this.#width *= 2;
-    this.#counts = this.#counts.map((_, bin) => {
-      const low = 2 * (bin - SIDE) + SIDE;
-      return (this.#counts[low] ?? 0) + (this.#counts[low + 1] ?? 0);
-    });
-  }
-}
-
-/** The greedy choice after some tokens, and how clear it is. */
-interface Choice {
-  readonly token: number;
-  readonly margin: number;
-}
-
-function choose(logits: Float32Array): Choice {
-  // Of a single token there is no second one.
-  return { token: greedy(logits), margin: logits.length > 1 ? margin(logits) : 0 };
-}
-
-/** A decoder that shows the logits after what is fed: `visit` gets the number of tokens that were fed, and the logits. */
-class Watched implements Decoder {
-  #position = 0;
-
-  constructor(readonly model: Decoder, readonly visit: (position: number, logits: Float32Array) => void) {}
-
-  feed(ids: readonly number[]): Float32Array {
-    const logits = this.model.feed(ids);
-    this.visit(this.#position += ids.length, logits);
-    return logits;
-  }
-
-  rewind(position: number): void {
-    this.model.rewind(this.#position = position);
-  }
-}
-
-/** Called after each token that is fed. */
-export type Step = () => void;
-
-/** Decodes `steps` tokens with the float model. */
-export function decodeFloat(model: Decoder, prompt: readonly number[], steps: number, step?: Step): Trace {
-  return trace(new Watched(model, () => step?.()), prompt, steps);
+/** The margin of a greedy choice; a vocabulary of one token has no second one. */
+function marginOf(logits: Float32Array): number {
+  return logits.length > 1 ? margin(logits) : 0;
 }
 
 /** What decoding with a quantized model gave. */
@@ -253,28 +184,28 @@ export interface Measured {
   readonly histogram: Histogram;
 }
 
-/** Compares a quantized model with what the float model did. */
-export function decodeQuantized(model: Decoder, float: Trace, step?: Step): Measured {
+/**
+ * Compares a quantized model with what the float model did.
+ *
+ * @param fed called after the prompt and after each token
+ */
+export function decodeQuantized(model: Decoder, float: Trace, fed?: () => void): Measured {
   const histogram = new Histogram();
-  const followed: Choice[] = [];
-  const own: Choice[] = [];
-  const watched = new Watched(model, (position, logits) => {
-    const n = position - float.prompt.length;
-    own[n] = choose(logits);
-    // compareWith feeds the float model's tokens first; what it feeds again is the model's own answer.
-    if (followed[n] === undefined) {
-      followed[n] = own[n];
-      if (n > 0) logits.forEach((logit, at) => histogram.add(logit - float.logits[n - 1][at]));
-    }
-    step?.();
+  const margins: number[] = [];
+  let agree = 0;
+  const comparison = compareWith(model, float, {
+    followed(step, wanted, logits) {
+      margins[step] = marginOf(logits);
+      if (argmax(logits) === float.tokens[step]) agree++;
+      if (step > 0) logits.forEach((logit, id) => histogram.add(logit - wanted[id]));
+      fed?.();
+    },
+    own(step, logits) {
+      margins[step] = marginOf(logits);
+      fed?.();
+    },
   });
-  const comparison = compareWith(watched, float);
-  return {
-    comparison,
-    margins: comparison.tokens.map((_, n) => own[n].margin),
-    agree: float.tokens.filter((token, n) => followed[n].token === token).length,
-    histogram,
-  };
+  return { comparison, margins: margins.slice(0, float.tokens.length), agree, histogram };
 }
 
 /** What {@link figures} puts together. */
@@ -322,7 +253,7 @@ export function figures({ program, float, quants, text, piece }: Findings): Repo
     prompt: tokens(trace.prompt),
     answer: {
       ...tokens(trace.tokens),
-      margins: trace.tokens.map((_, n) => choose(n === 0 ? trace.prefill : trace.logits[n - 1]).margin),
+      margins: trace.tokens.map((_, n) => marginOf(n === 0 ? trace.prefill : trace.logits[n - 1])),
     },
     quants: quants.map(({ checkpoint, measured, against, divergence }, n): QuantFigures => {
       const { comparison, margins, agree, histogram } = measured;

@@ -166,6 +166,27 @@ for (
   });
 }
 
+Deno.test("compareWith shows its observer the logits of both models, and those of the model's own answer", () => {
+  const float = new Scripted(follow(PROMPT, ANSWER));
+  const quant = new Scripted(follow(PROMPT, [4, 1, 0, 2]), 0.25);
+  const logits = (model: Scripted, ...answer: number[]) => {
+    const text = [...PROMPT, ...answer];
+    return Scripted.logitsOf(text, model.next(text.join(" ")), model.shift);
+  };
+  const seen: unknown[] = [];
+  compareWith(quant, trace(float, PROMPT, 4), {
+    followed: (step, float, own) => seen.push([step, float.slice(), own.slice()]),
+    own: (step, own) => seen.push([step, own.slice()]),
+  });
+  assertEquals(seen, [
+    ...[[], [4], [4, 5], [4, 5, 6], [4, 5, 6, 5]].map((answer, step) => {
+      return [step, logits(float, ...answer), logits(quant, ...answer)];
+    }),
+    [2, logits(quant, 4, 1)],
+    [3, logits(quant, 4, 1, 0)],
+  ]);
+});
+
 Deno.test("compareWith one step", () => {
   const traced = trace(new Scripted(follow(PROMPT, [4])), PROMPT, 1);
   const same = compareWith(new Scripted(follow(PROMPT, [4])), traced);

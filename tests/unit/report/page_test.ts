@@ -1,52 +1,14 @@
 // The figures of a report by hand, and its page read by another parser.
 
 import { assert, assertEquals } from "@std/assert";
-import type { Decoder } from "../../../lib/measure/compare.ts";
+import { type Decoder, trace } from "../../../lib/measure/compare.ts";
 import type { Config } from "../../../lib/model/config.ts";
 import { Q4B32 } from "../../../lib/format/blocks.ts";
 import type { Checkpoint } from "../../../lib/format/checkpoint.ts";
-import { decodeFloat, decodeQuantized, figures, Histogram, type Report } from "../../../lib/report/figures.ts";
+import { decodeQuantized, figures, type Report } from "../../../lib/report/figures.ts";
 import { page } from "../../../lib/report/page.ts";
 import { DARK, LIGHT, type Scheme, STEPS } from "../../../lib/report/style.ts";
 import { attribute, madeUp, Page, textOf, within, withText, wrongFigures } from "../../support/report_page.ts";
-import { Random } from "../../support/testing.ts";
-
-// ---------------------------------------------------------------- the histogram
-
-/** The counts of values in bins of `width`, from the definition. */
-function counted(values: readonly number[], width: number) {
-  const bins = values.map((value) => Math.floor(value / width));
-  const [first, last] = [Math.min(...bins), Math.max(...bins)];
-  const counts = Array.from({ length: last - first + 1 }, (_, n) => bins.filter((bin) => bin === first + n).length);
-  return { width, first, counts };
-}
-
-Deno.test("Histogram has the counts of bins that are as narrow as 128 on each side allow, or as wide as is asked", () => {
-  const random = new Random(1);
-  for (const deviation of [1e-5, 0.01, 1, 300]) {
-    for (const count of [1, 7, 2000]) {
-      const values = Array.from({ length: count }, () => deviation * random.gaussian());
-      const histogram = new Histogram();
-      for (const value of values) histogram.add(value);
-      const found = histogram.bins();
-      assertEquals(found, counted(values, found.width));
-      assertEquals(Math.log2(found.width) % 1, 0);
-      const most = Math.max(...values.map((value) => value < 0 ? -value : value));
-      assert(most <= 128 * found.width && (most >= 63 * found.width || found.width === 2 ** -24), `${most}`);
-      assertEquals(histogram.bins(found.width * 8), counted(values, found.width * 8));
-    }
-  }
-});
-
-Deno.test("Histogram takes zeros, the largest numbers, and nothing", () => {
-  assertEquals(new Histogram().bins().counts, []);
-  const zeros = new Histogram();
-  for (let n = 0; n < 5; n++) zeros.add(n % 2 ? 0 : -0);
-  assertEquals(zeros.bins(), { width: 2 ** -24, first: 0, counts: [5] });
-  zeros.add(-6.8e38);
-  const { first, counts, width } = zeros.bins();
-  assertEquals([first * width <= -6.8e38, counts[0], counts.at(-1), counts.reduce((a, b) => a + b)], [true, 1, 5, 6]);
-});
 
 // ---------------------------------------------------------------- decoding
 
@@ -78,9 +40,9 @@ const QUANT = {
 
 Deno.test("decodeQuantized has the margins of the model's own answer, and what it chooses after the float model's", () => {
   const steps: number[] = [];
-  const trace = decodeFloat(new Table(FLOAT), [0], 3, () => steps.push(1));
-  assertEquals([trace.tokens, steps.length], [[1, 2, 3], 4]);
-  const { comparison, margins, agree, histogram } = decodeQuantized(new Table(QUANT), trace);
+  const traced = trace(new Table(FLOAT), [0], 3, () => steps.push(1));
+  assertEquals([traced.tokens, steps.length], [[1, 2, 3], 4]);
+  const { comparison, margins, agree, histogram } = decodeQuantized(new Table(QUANT), traced);
   assertEquals(comparison.tokens, [1, 3, 0]);
   assertEquals(margins, [0.5, 0.25, 4]);
   // 1 and 3 after the float model's tokens, not 2.
@@ -91,8 +53,8 @@ Deno.test("decodeQuantized has the margins of the model's own answer, and what i
 });
 
 Deno.test("decodeQuantized finds nothing to tell of a model that is the float model", () => {
-  const trace = decodeFloat(new Table(FLOAT), [0], 3);
-  const { comparison, margins, agree, histogram } = decodeQuantized(new Table(FLOAT), trace);
+  const traced = trace(new Table(FLOAT), [0], 3);
+  const { comparison, margins, agree, histogram } = decodeQuantized(new Table(FLOAT), traced);
   assertEquals([comparison.match, margins, agree], [true, [2, 0.5, 3], 3]);
   assertEquals(histogram.bins().counts, [12]);
 });
@@ -131,13 +93,13 @@ Deno.test("figures puts every tensor of either side in a row, and weighs a layer
     [q, [2, 32], "Q4B32", 36],
     [far, [1, 32], "Q4B32", 18],
   ]);
-  const trace = decodeFloat(new Table(FLOAT), [0], 3);
+  const traced = trace(new Table(FLOAT), [0], 3);
   const report = figures({
     program: "p",
-    float: { checkpoint: float, config: { layers: 2, architecture: "A" } as Config, trace },
+    float: { checkpoint: float, config: { layers: 2, architecture: "A" } as Config, trace: traced },
     quants: [{
       checkpoint: stored,
-      measured: decodeQuantized(new Table(QUANT), trace),
+      measured: decodeQuantized(new Table(QUANT), traced),
       against: {
         digests: [],
         blocks: 0,
@@ -192,14 +154,14 @@ Deno.test("figures puts every tensor of either side in a row, and weighs a layer
 });
 
 Deno.test("figures calls checkpoints by their paths where their names are alike", () => {
-  const trace = decodeFloat(new Table(FLOAT), [0], 1);
+  const traced = trace(new Table(FLOAT), [0], 1);
   const config = { layers: 0 } as Config;
   const against = { digests: [], blocks: 0, rms: 0, tensors: [] };
   const { model, quants } = figures({
     program: "p",
-    float: { checkpoint: checkpoint("model.safetensors", undefined, []), config, trace },
+    float: { checkpoint: checkpoint("model.safetensors", undefined, []), config, trace: traced },
     quants: ["a/q/model.safetensors", "./r/", "b/q"].map((path) => {
-      return { checkpoint: checkpoint(path, Q4B32, []), measured: decodeQuantized(new Table(QUANT), trace), against };
+      return { checkpoint: checkpoint(path, Q4B32, []), measured: decodeQuantized(new Table(QUANT), traced), against };
     }),
   });
   assertEquals(model.name, "model.safetensors");
