@@ -15,7 +15,7 @@ import { EncodedReader } from "../quantize/encoded.ts";
 import { WIDTHS } from "../format/blocks.ts";
 import { readText } from "../files/read.ts";
 import { Pool } from "../kernels/pool.ts";
-import type { Divergence } from "../measure/metrics.ts";
+import { type Divergence, predictionFigures } from "../measure/metrics.ts";
 import { type Plan, planQuantize } from "../quantize/quantize.ts";
 import { fedTokens, LOGIT_ROWS, measureText, WINDOW, windowsOf } from "../measure/perplexity.ts";
 import { PROMPTS, TEXT } from "./advise_text.ts";
@@ -139,37 +139,43 @@ async function measure(float: Model, plans: readonly Plan[], task: Task, threads
   }
 }
 
-function print(plans: readonly Plan[], task: Task, measured: readonly Measured[], out: Output): void {
+function print(plans: readonly Plan[], asked: Task, measured: readonly Measured[], out: Output): void {
   const { text } = measured[0];
-  out.line({
+  const { float, float_error } = divergenceFields(predictionFigures(text)).perplexity;
+  const task = {
     model: plans[0].source.path,
     bytes: plans[0].sourceBytes,
-    prompts: task.prompts.length,
+    prompts: asked.prompts.length,
     steps: ANSWER_STEPS,
-    text: task.text?.name ?? "answers",
+    text: asked.text?.name ?? "answers",
     scored: text.scored,
-    perplexity: new Fixed(text.float.value, 4),
-    perplexity_error: divergenceFields(text).perplexity.float_error,
+  };
+  out.line({ ...task, perplexity: float, perplexity_error: float_error }, {
+    ...task,
+    perplexity: { float, float_error },
   });
   for (const [n, { format, bytes, sourceBytes }] of plans.entries()) {
     const { answers, text, fails } = measured[n];
-    const { perplexity, kl, same_top } = divergenceFields(text);
-    out.item("widths", {
+    const figures = divergenceFields(predictionFigures(text));
+    const { perplexity, kl, same_top } = figures;
+    const width = {
       bits: format.bits,
       bytes,
       ratio: new Fixed(bytes / sourceBytes, 3),
       answers_kept: answers.kept,
       max_diff: new Fixed(answers.difference.max, 6),
       mean_diff: new Fixed(answers.difference.mean, 9),
+    };
+    const verdict = { suffices: fails.length === 0, fails: fails.length === 0 ? undefined : fails.join(",") };
+    const inLine = {
       perplexity: perplexity.quant,
       perplexity_ratio: perplexity.ratio,
       perplexity_ratio_error: perplexity.ratio_error,
       kl: kl.mean,
       kl_error: kl.error,
       same_top: same_top.rate,
-      suffices: fails.length === 0,
-      fails: fails.length === 0 ? undefined : fails.join(","),
-    });
+    };
+    out.item("widths", { ...width, ...inLine, ...verdict }, { ...width, ...figures, ...verdict });
   }
   out.group("memory", { models: "all", peak_rss: memory().peak });
   // Narrowest first. Weights that were trained for four bits may keep what they say there, and not at eight.

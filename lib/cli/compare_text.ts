@@ -8,7 +8,7 @@ import { longestContext } from "../model/config.ts";
 import { UsageError } from "../errors.ts";
 import { readText } from "../files/read.ts";
 import { Pool } from "../kernels/pool.ts";
-import type { Divergence, Estimate } from "../measure/metrics.ts";
+import { type Divergence, type Figure, type PredictionFigures, predictionFigures } from "../measure/metrics.ts";
 import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
 import type { Arguments, Flag } from "./arguments.ts";
 import { loadModel, memory, type Model, textIds, tokenizerFor } from "./model.ts";
@@ -148,36 +148,28 @@ export async function compareText(
     stride,
     scored: measured.scored,
   });
-  for (const [word, fields] of Object.entries(divergenceFields(measured))) out.group(word, fields);
+  for (const [word, fields] of Object.entries(divergenceFields(predictionFigures(measured)))) out.group(word, fields);
   out.group("memory", { models: "both", peak_rss: memory().peak });
   return 0;
 }
 
 /** The results of a text by the words of their lines. */
-export function divergenceFields(measured: Divergence): Record<string, Fields> {
-  const { float, quant, ratio, kl, sameTop } = measured;
+export function divergenceFields(measured: PredictionFigures): { [Word in keyof PredictionFigures]: Fields } {
+  const { perplexity, kl, same_top, prob } = measured;
+  const { ratio, ratio_error, ...values } = perplexity;
   return {
-    perplexity: {
-      float: new Fixed(float.value, 4),
-      float_error: errorOf(float, 4),
-      quant: new Fixed(quant.value, 4),
-      quant_error: errorOf(quant, 4),
-      ratio: new Fixed(ratio.value, 6),
-      ratio_error: errorOf(ratio, 6),
-    },
-    kl: {
-      mean: new Fixed(kl.value, 6),
-      error: errorOf(kl, 6),
-      median: new Fixed(measured.klQuantile(0.5), 6),
-      p999: new Fixed(measured.klQuantile(0.999), 6),
-      max: new Fixed(measured.klQuantile(1), 6),
-    },
-    same_top: { rate: new Fixed(sameTop.value, 6), error: errorOf(sameTop, 6) },
-    prob: { rms: new Fixed(measured.rmsShift, 6), mean: new Fixed(measured.meanShift, 6) },
+    perplexity: { ...fixed(values, 4), ...fixed({ ratio, ratio_error }, 6) },
+    kl: fixed(kl, 6),
+    same_top: fixed(same_top, 6),
+    prob: fixed(prob, 6),
   };
 }
 
-/** One token has no error. */
-function errorOf({ error }: Estimate, digits: number): Fixed | undefined {
-  return Number.isNaN(error) ? undefined : new Fixed(error, digits);
+/** Figures with the digits that a line shows. */
+export function fixed(figures: Readonly<Record<string, Figure | undefined>>, digits: number): Fields {
+  return Object.fromEntries(
+    Object.entries(figures).map(([key, figure]) => {
+      return [key, typeof figure === "number" ? new Fixed(figure, digits) : figure];
+    }),
+  );
 }

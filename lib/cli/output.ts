@@ -20,6 +20,9 @@ export type Value = string | number | boolean | Fixed | readonly number[] | unde
 /** The keys and values of one line. */
 export type Fields = Readonly<Record<string, Value>>;
 
+/** Those of a JSON object, where a key may hold an object. */
+export type Nested = Readonly<Record<string, Value | Fields>>;
+
 /** Thrown when the reader of standard output has gone: nothing is left to do, and nothing is wrong. */
 export class ClosedPipe extends Error {
   override name = "ClosedPipe";
@@ -41,15 +44,15 @@ export class Output {
     write(this.#stream, visible(line) + "\n");
   }
 
-  /** Prints `NAME key=value …`, or adds the keys to the JSON object. */
-  line(fields: Fields): void {
-    if (this.json) Object.assign(this.#object, plain(fields));
+  /** Prints `NAME key=value …`, or adds the keys to the JSON object, those of `json` if it has others. */
+  line(fields: Fields, json: Nested = fields): void {
+    if (this.json) Object.assign(this.#object, plain(json));
     else this.#print([this.name, ...pairs(fields)].join(" "));
   }
 
-  /** Prints a line that is one of many, or adds an object to the list `list` of the JSON object. */
-  item(list: string, fields: Fields): void {
-    if (this.json) ((this.#object[list] ??= []) as unknown[]).push(plain(fields));
+  /** Prints a line that is one of many, or adds `json` to the list `list` of the JSON object. */
+  item(list: string, fields: Fields, json: Nested = fields): void {
+    if (this.json) ((this.#object[list] ??= []) as unknown[]).push(plain(json));
     else this.line(fields);
   }
 
@@ -59,9 +62,9 @@ export class Output {
     else this.#print([this.name, word, ...values].join(" "));
   }
 
-  /** Prints `NAME word key=value …`, or adds the keys as an object of that name. */
-  group(word: string, fields: Fields): void {
-    if (this.json) this.#object[word] = plain(fields);
+  /** Prints `NAME word key=value …`, or adds `json` as an object of that name. */
+  group(word: string, fields: Fields, json: Nested = fields): void {
+    if (this.json) this.#object[word] = plain(json);
     else this.#print([this.name, word, ...pairs(fields)].join(" "));
   }
 
@@ -83,13 +86,14 @@ export class Output {
   }
 }
 
-function plain(fields: Fields): Record<string, unknown> {
-  return Object.fromEntries(
-    Object.entries(fields).map(([key, value]) => {
-      const plain = value instanceof Fixed ? value.value : value;
-      return [key, typeof plain === "number" ? figureOf(plain) : plain];
-    }),
-  );
+function plain(fields: Nested): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(fields).map(([key, value]) => [key, plainValue(value)]));
+}
+
+function plainValue(value: Value | Fields): unknown {
+  if (value instanceof Fixed) return figureOf(value.value);
+  if (typeof value === "number") return figureOf(value);
+  return typeof value === "object" && !Array.isArray(value) ? plain(value as Fields) : value;
 }
 
 function pairs(fields: Fields): string[] {

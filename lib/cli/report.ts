@@ -8,16 +8,15 @@ import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutputFile } from "../format/outputs.ts";
 import { Pool } from "../kernels/pool.ts";
 import { nextTurn } from "../files/node.ts";
-import type { Figure } from "../measure/metrics.ts";
 import { planQuantize } from "../quantize/quantize.ts";
 import { decodeQuantized, figures, type Measured, type Report } from "../report/figures.ts";
 import { type Against, verifyAgainst } from "../quantize/verify.ts";
 import config from "../../deno.json" with { type: "json" };
 import { openQuantized } from "./compare.ts";
-import { openText, predictText } from "./compare_text.ts";
+import { divergenceFields, fixed, openText, predictText } from "./compare_text.ts";
 import { type Arguments, type Command, FORCE, THREADS } from "./arguments.ts";
 import { loadModel, type Model, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
-import { Fixed, interruptible, type Output, progressBar, withBar } from "./output.ts";
+import { type Fields, Fixed, interruptible, type Output, progressBar, withBar } from "./output.ts";
 
 /** `rabbit report` */
 export const reportCommand: Command = {
@@ -154,7 +153,7 @@ function print({ model, answer, quants, text }: Report, file: string, bytes: num
   });
   out.list("tokens_float", answer.ids);
   for (const quant of quants) {
-    out.item("quants", {
+    const found = {
       path: quant.path,
       format: quant.format,
       bytes: quant.bytes,
@@ -173,32 +172,38 @@ function print({ model, answer, quants, text }: Report, file: string, bytes: num
       equal: quant.equal,
       different: quant.different,
       tokens: quant.answer.ids,
-      perplexity: fixed(quant.perplexity, 4),
-      perplexity_error: fixed(quant.perplexity_error, 4),
-      perplexity_ratio: fixed(quant.perplexity_ratio, 6),
-      perplexity_ratio_error: fixed(quant.perplexity_ratio_error, 6),
-      kl: fixed(quant.kl, 6),
-      kl_error: fixed(quant.kl_error, 6),
-      kl_median: fixed(quant.kl_median, 6),
-      kl_p999: fixed(quant.kl_p999, 6),
-      kl_max: fixed(quant.kl_max, 6),
-      same_top: fixed(quant.same_top, 6),
-      same_top_error: fixed(quant.same_top_error, 6),
-      prob_rms: fixed(quant.prob_rms, 6),
-      prob_mean: fixed(quant.prob_mean, 6),
-    });
+    };
+    const { perplexity, kl, same_top, prob } = quant;
+    const figures = perplexity && kl && same_top && prob && divergenceFields({ perplexity, kl, same_top, prob });
+    out.item("quants", { ...found, ...figures && inLine(figures) }, { ...found, ...figures });
   }
   if (text !== undefined) {
-    const { perplexity, perplexity_error, ...counts } = text;
-    out.group("text", {
-      ...counts,
-      perplexity: fixed(perplexity, 4),
-      perplexity_error: fixed(perplexity_error, 4),
-    });
+    const { perplexity, ...counts } = text;
+    const { float, float_error } = fixed(perplexity, 4);
+    out.group(
+      "text",
+      { ...counts, perplexity: float, perplexity_error: float_error },
+      { ...counts, perplexity: { float, float_error } },
+    );
   }
   out.group("page", { file, bytes });
 }
 
-function fixed(value: Figure | undefined, digits: number): Fixed | string | undefined {
-  return typeof value === "number" ? new Fixed(value, digits) : value;
+/** A text's figures as keys of a line that has others. */
+function inLine({ perplexity, kl, same_top, prob }: ReturnType<typeof divergenceFields>): Fields {
+  return {
+    perplexity: perplexity.quant,
+    perplexity_error: perplexity.quant_error,
+    perplexity_ratio: perplexity.ratio,
+    perplexity_ratio_error: perplexity.ratio_error,
+    kl: kl.mean,
+    kl_error: kl.error,
+    kl_median: kl.median,
+    kl_p999: kl.p999,
+    kl_max: kl.max,
+    same_top: same_top.rate,
+    same_top_error: same_top.error,
+    prob_rms: prob.rms,
+    prob_mean: prob.mean,
+  };
 }

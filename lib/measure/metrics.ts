@@ -225,6 +225,55 @@ export class Divergence {
   }
 }
 
+/** What a {@link Divergence} says, under the names that JSON has everywhere; one token has no standard errors. */
+export interface PredictionFigures {
+  readonly perplexity: {
+    readonly float: Figure;
+    readonly float_error?: Figure;
+    readonly quant: Figure;
+    readonly quant_error?: Figure;
+    readonly ratio: Figure;
+    readonly ratio_error?: Figure;
+  };
+  /** In nats a token. */
+  readonly kl: {
+    readonly mean: Figure;
+    readonly error?: Figure;
+    readonly median: Figure;
+    /** The 99.9 % quantile. */
+    readonly p999: Figure;
+    readonly max: Figure;
+  };
+  readonly same_top: { readonly rate: Figure; readonly error?: Figure };
+  /** The change of the right token's probability. */
+  readonly prob: { readonly rms: Figure; readonly mean: Figure };
+}
+
+/** The figures of a measurement. */
+export function predictionFigures(measured: Divergence): PredictionFigures {
+  const { float, quant, ratio, kl, sameTop } = measured;
+  const errorOf = ({ error }: Estimate) => Number.isNaN(error) ? undefined : figureOf(error);
+  return {
+    perplexity: {
+      float: figureOf(float.value),
+      float_error: errorOf(float),
+      quant: figureOf(quant.value),
+      quant_error: errorOf(quant),
+      ratio: figureOf(ratio.value),
+      ratio_error: errorOf(ratio),
+    },
+    kl: {
+      mean: figureOf(kl.value),
+      error: errorOf(kl),
+      median: figureOf(measured.klQuantile(0.5)),
+      p999: figureOf(measured.klQuantile(0.999)),
+      max: figureOf(measured.klQuantile(1)),
+    },
+    same_top: { rate: figureOf(sameTop.value), error: errorOf(sameTop) },
+    prob: { rms: figureOf(measured.rmsShift), mean: figureOf(measured.meanShift) },
+  };
+}
+
 /** Counts of values in bins of one width: bin n has those from (first + n) * width up to the next bin. */
 export interface Bins {
   readonly width: number;

@@ -13,11 +13,10 @@ import {
   argmax,
   type Bins,
   type Divergence,
-  type Estimate,
-  type Figure,
-  figureOf,
   Histogram,
   margin,
+  type PredictionFigures,
+  predictionFigures,
 } from "../measure/metrics.ts";
 import type { Against } from "../quantize/verify.ts";
 
@@ -78,36 +77,13 @@ export interface TextFigures {
   readonly window: number;
   /** Tokens whose prediction counts. */
   readonly scored: number;
-  readonly perplexity: Figure;
-  /** Standard errors are absent where one token is scored. */
-  readonly perplexity_error?: Figure;
-}
-
-/** How well a quantized model predicts the text; lib/measure/metrics.ts defines each figure. */
-interface PredictionFigures {
-  readonly perplexity: Figure;
-  readonly perplexity_error?: Figure;
-  /** The quantized model's perplexity / the float model's. */
-  readonly perplexity_ratio: Figure;
-  readonly perplexity_ratio_error?: Figure;
-  /** Kullback-Leibler divergence from the float model in nats: the mean over the tokens, and quantiles. */
-  readonly kl: number;
-  readonly kl_error?: Figure;
-  readonly kl_median: number;
-  readonly kl_p999: number;
-  readonly kl_max: number;
-  /** Its quantiles at 0, 1/100 … 1. */
-  readonly kl_quantiles: readonly number[];
-  /** The part of the tokens where both models have the same most probable one. */
-  readonly same_top: number;
-  readonly same_top_error?: Figure;
-  /** The change of the right token's probability. */
-  readonly prob_rms: number;
-  readonly prob_mean: number;
+  readonly perplexity: Pick<PredictionFigures["perplexity"], "float" | "float_error">;
 }
 
 /** A quantized checkpoint against the float one; with a text, how well that is predicted. */
 export interface QuantFigures extends Partial<PredictionFigures> {
+  /** The quantiles at 0, 1/100 … 1 of the text's Kullback-Leibler divergences. */
+  readonly kl_quantiles?: readonly number[];
   readonly name: string;
   readonly path: string;
   readonly format: string;
@@ -279,10 +255,13 @@ export function figures({ program, float, quants, text, piece }: Findings): Repo
         rms: against.rms,
         equal,
         different: against.tensors.length - equal,
-        ...divergence && predictionFigures(divergence),
         answer: { ...tokens(comparison.tokens), margins },
         histogram: histogram.bins(width),
         layers: layerErrors(against, places, config.layers),
+        ...divergence && {
+          ...predictionFigures(divergence),
+          kl_quantiles: Array.from({ length: 101 }, (_, n) => divergence.klQuantile(n / 100)),
+        },
       };
     }),
     text: text && textFigures(text, quants[0].divergence!),
@@ -290,34 +269,9 @@ export function figures({ program, float, quants, text, piece }: Findings): Repo
   };
 }
 
-function textFigures(text: NonNullable<Findings["text"]>, { scored, float }: Divergence): TextFigures {
-  return { ...text, scored, perplexity: figureOf(float.value), perplexity_error: errorOf(float) };
-}
-
-function predictionFigures(measured: Divergence): PredictionFigures {
-  const { quant, ratio, kl, sameTop } = measured;
-  const kl_quantiles = Array.from({ length: 101 }, (_, n) => measured.klQuantile(n / 100));
-  return {
-    perplexity: figureOf(quant.value),
-    perplexity_error: errorOf(quant),
-    perplexity_ratio: figureOf(ratio.value),
-    perplexity_ratio_error: errorOf(ratio),
-    kl: kl.value,
-    kl_error: errorOf(kl),
-    kl_median: kl_quantiles[50],
-    kl_p999: measured.klQuantile(0.999),
-    kl_max: kl_quantiles[100],
-    kl_quantiles,
-    same_top: sameTop.value,
-    same_top_error: errorOf(sameTop),
-    prob_rms: measured.rmsShift,
-    prob_mean: measured.meanShift,
-  };
-}
-
-/** One token has no error. */
-function errorOf({ error }: Estimate): Figure | undefined {
-  return Number.isNaN(error) ? undefined : figureOf(error);
+function textFigures(text: NonNullable<Findings["text"]>, measured: Divergence): TextFigures {
+  const { float, float_error } = predictionFigures(measured).perplexity;
+  return { ...text, scored: measured.scored, perplexity: { float, float_error } };
 }
 
 function size(checkpoint: Checkpoint, parameters: number): { bytes: number; bits_per_weight: number } {

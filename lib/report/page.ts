@@ -5,7 +5,7 @@
  * @module
  */
 
-import type { Figure } from "../measure/metrics.ts";
+import type { Figure, PredictionFigures } from "../measure/metrics.ts";
 import { commonAxes, commonDecades, differenceHistogram, divergenceCurve, errorMap } from "./charts.ts";
 import type { Answer, QuantFigures, Report, StoredFigures } from "./figures.ts";
 import { type Html, jsonScript, markup, type Part, trusted } from "./html.ts";
@@ -99,7 +99,7 @@ function checkpoints({ model, quants, text }: Report): Html {
     model,
     1,
     undefined,
-    text ? [["Perplexity", figure("text.perplexity", digitsOf(text.perplexity, 4))]] : [],
+    text ? [["Perplexity", figure("text.perplexity.float", digitsOf(text.perplexity.float, 4))]] : [],
   );
   const cards = quants.map((quant, n) => {
     const path = (key: keyof QuantFigures) => `quants.${n}.${key}`;
@@ -109,7 +109,7 @@ function checkpoints({ model, quants, text }: Report): Html {
       ["Mean change of a logit", figure(path("logits_mean"), quant.logits_mean.toFixed(4))],
       ...quant.perplexity === undefined
         ? []
-        : [["Perplexity", figure(path("perplexity"), digitsOf(quant.perplexity, 4))] as const],
+        : [["Perplexity", figure(`quants.${n}.perplexity.quant`, digitsOf(quant.perplexity.quant, 4))] as const],
     ]);
   });
   return section("checkpoints", "Size and verdict", undefined, markup`<div class="cards">${reference}${cards}</div>`);
@@ -245,11 +245,19 @@ function prediction({ quants, text }: Report): Html | undefined {
     figure(path, digitsOf(typeof value === "number" ? value * (scale ?? 1) : value, digits).replace("-", "−"), scale);
   const spread = (error: Figure | undefined, path: string, digits: number, scale?: number) =>
     error !== undefined && markup` <span class="error">± ${shown(error, path, digits, scale)}</span>`;
-  const row = (label: string, key: keyof QuantFigures, digits: number, error?: keyof QuantFigures, scale?: number) => {
+  const row = <Group extends keyof PredictionFigures>(
+    label: string,
+    group: Group,
+    key: keyof PredictionFigures[Group] & string,
+    digits: number,
+    error?: keyof PredictionFigures[Group] & string,
+    scale?: number,
+  ) => {
     const cells = quants.map((quant, n) => {
-      const path = `quants.${n}`;
-      const wide = error && spread(quant[error] as Figure | undefined, `${path}.${error}`, digits, scale);
-      return markup`<td class="n">${shown(quant[key] as Figure, `${path}.${key}`, digits, scale)}${wide}</td>`;
+      const path = `quants.${n}.${group}`;
+      const figures = quant[group] as PredictionFigures[Group];
+      const wide = error && spread(figures[error] as Figure | undefined, `${path}.${error}`, digits, scale);
+      return markup`<td class="n">${shown(figures[key] as Figure, `${path}.${key}`, digits, scale)}${wide}</td>`;
     });
     return markup`<tr><th scope="row">${label}</th>${cells}</tr>\n`;
   };
@@ -264,14 +272,16 @@ ${divergenceCurve(quant, decades)}
 </figure>
 `
   );
-  const own = shown(text.perplexity, "text.perplexity", 4);
+  const own = shown(text.perplexity.float, "text.perplexity.float", 4);
   return section(
     "prediction",
     "How well a text is predicted",
     markup`${figure("text.scored", grouped(text.scored))} tokens of <code>${text.file}</code> are predicted, in
 ${figure("text.windows", grouped(text.windows))} windows of ${figure("text.window", grouped(text.window))} tokens.
 Perplexity is the exponential of the mean of −log p of the right token; the reference’s is
-${own}${spread(text.perplexity_error, "text.perplexity_error", 4)}. The divergence is that of Kullback and Leibler from
+${own}${
+      spread(text.perplexity.float_error, "text.perplexity.float_error", 4)
+    }. The divergence is that of Kullback and Leibler from
 the reference, in nats for each token. ± is a standard error.`,
     [
       scrolling(
@@ -281,14 +291,14 @@ the reference, in nats for each token. ± is a standard error.`,
           quants.map(({ name }) => markup`<th scope="col" class="n">${name}</th>`)
         }</tr></thead>
 <tbody>
-${row("Perplexity", "perplexity", 4, "perplexity_error")}${
-          row("Perplexity / the reference’s", "perplexity_ratio", 6, "perplexity_ratio_error")
-        }${row("Divergence: mean", "kl", 6, "kl_error")}${row("Divergence: median", "kl_median", 6)}${
-          row("Divergence: 99.9 % are below", "kl_p999", 6)
-        }${row("Divergence: largest", "kl_max", 6)}${
-          row("Same most probable token, %", "same_top", 2, "same_top_error", 100)
-        }${row("Right token’s probability: RMS change", "prob_rms", 6)}${
-          row("Right token’s probability: mean change", "prob_mean", 6)
+${row("Perplexity", "perplexity", "quant", 4, "quant_error")}${
+          row("Perplexity / the reference’s", "perplexity", "ratio", 6, "ratio_error")
+        }${row("Divergence: mean", "kl", "mean", 6, "error")}${row("Divergence: median", "kl", "median", 6)}${
+          row("Divergence: 99.9 % are below", "kl", "p999", 6)
+        }${row("Divergence: largest", "kl", "max", 6)}${
+          row("Same most probable token, %", "same_top", "rate", 2, "error", 100)
+        }${row("Right token’s probability: RMS change", "prob", "rms", 6)}${
+          row("Right token’s probability: mean change", "prob", "mean", 6)
         }</tbody>
 </table>`,
       ),

@@ -208,7 +208,7 @@ Deno.test("rabbit advise says what --json says, writes nothing, and gives a widt
   assertEquals(filesOf(FLOAT), before);
   const object = JSON.parse(out);
   assertEquals(Object.keys(object), [
-    ...["model", "bytes", "prompts", "steps", "text", "scored", "perplexity", "perplexity_error"],
+    ...["model", "bytes", "prompts", "steps", "text", "scored", "perplexity"],
     ...["widths", "memory", "use", "why"],
   ]);
   assertEquals([object.model, object.bytes, object.text, object.scored], [FLOAT, 191128, FILE, 206]);
@@ -219,19 +219,21 @@ Deno.test("rabbit advise says what --json says, writes nothing, and gives a widt
   const wanted = text.cases.find(({ window }: { window: number }) => window === 256);
   for (const [n, kind] of ["q4", "q8"].entries()) {
     const width = object.widths[n];
-    for (
-      const [key, value] of [
-        ["perplexity", wanted[kind].quant],
-        ["perplexity_ratio", wanted[kind].ratio],
-        ["perplexity_ratio_error", wanted[kind].ratio_error],
-        ["kl", wanted[kind].kl],
-        ["kl_error", wanted[kind].kl_error],
-        ["same_top", wanted[kind].same_top],
-      ]
-    ) assert(Math.abs(width[key] - value) <= 1e-4 * value + 1e-7, `${kind} ${key}: ${width[key]}, not ${value}`);
+    const numbers = figures(width);
+    for (const key of ["quant", "ratio", "ratio_error", "kl", "kl_error", "same_top"]) {
+      const value = wanted[kind][key];
+      assert(Math.abs(numbers[key] - value) <= 1e-4 * value + 1e-7, `${kind} ${key}: ${numbers[key]}, not ${value}`);
+    }
+    const fixed = (value: number, digits: number) => value.toFixed(digits);
+    assertEquals(
+      found[1 + n].slice(found[1 + n].indexOf("perplexity=")).split(" suffices=")[0],
+      `perplexity=${fixed(numbers.quant, 4)} perplexity_ratio=${fixed(numbers.ratio, 6)} ` +
+        `perplexity_ratio_error=${fixed(numbers.ratio_error, 6)} kl=${fixed(numbers.kl, 6)} ` +
+        `kl_error=${fixed(numbers.kl_error, 6)} same_top=${fixed(numbers.same_top, 6)}`,
+    );
     assertEquals(Object.keys(width), [
-      ...["bits", "bytes", "ratio", "answers_kept", "max_diff", "mean_diff", "perplexity", "perplexity_ratio"],
-      ...["perplexity_ratio_error", "kl", "kl_error", "same_top", "suffices"],
+      ...["bits", "bytes", "ratio", "answers_kept", "max_diff", "mean_diff", "perplexity", "kl", "same_top", "prob"],
+      "suffices",
       ...(width.suffices ? [] : ["fails"]),
     ]);
   }
@@ -294,15 +296,15 @@ Deno.test("a perplexity that overflows is a word in lines, JSON, advice and repo
 
     const advised = await run("advise", "--in", float, "--text", FILE, "--json");
     const advice = JSON.parse(advised.out);
-    assertEquals(advice.perplexity, "overflow");
+    assertEquals(advice.perplexity, { float: "overflow", float_error: "overflow" });
     for (const { perplexity, fails } of advice.widths) {
-      assertEquals([perplexity, /perplexity/.test(fails)], ["overflow", true]);
+      assertEquals([perplexity.quant, /perplexity/.test(fails)], ["overflow", true]);
     }
     assertMatch(advice.why, /^Q4B32 [^;]*can't be judged by the perplexity, since the float model's overflows/);
 
     const page = join(directory, "page.html");
     const reported = await run("report", float, quant, "--text", FILE, "--out", page, "--ids", "5 6 7", "--json");
-    assertEquals(JSON.parse(reported.out).text.perplexity, "overflow");
+    assertEquals(JSON.parse(reported.out).text.perplexity.float, "overflow");
     const html = Deno.readTextFileSync(page);
     for (const output of [...printed, compared.out, advised.out, reported.out, html]) {
       assertEquals(/Infinity|NaN|:null/.test(output), false, output);

@@ -178,21 +178,17 @@ export function madeUp(changes: Partial<Report> = {}): Report {
 export function withText(report = madeUp()): Report {
   return {
     ...report,
-    text: { file: "text.txt", tokens: 50, windows: 2, window: 40, scored: 48, perplexity: 12.5, perplexity_error: 1.5 },
+    text: {
+      ...{ file: "text.txt", tokens: 50, windows: 2, window: 40, scored: 48 },
+      perplexity: { float: 12.5, float_error: 1.5 },
+    },
     quants: report.quants.map((quant, n) => ({
       ...quant,
-      perplexity: 12.75 + n,
-      perplexity_error: 1.625,
-      perplexity_ratio: 1.02 + n,
-      kl: 0.125,
-      kl_error: 0.01,
-      kl_median: 0.1,
-      kl_p999: 0.5,
-      kl_max: 0.75,
+      perplexity: { float: 12.5, float_error: 1.5, quant: 12.75 + n, quant_error: 1.625, ratio: 1.02 + n },
+      kl: { mean: 0.125, error: 0.01, median: 0.1, p999: 0.5, max: 0.75 },
       kl_quantiles: Array.from({ length: 101 }, (_, n) => n < 3 ? 0 : n / 100 * 0.75),
-      same_top: 0.9375,
-      prob_rms: 0.02,
-      prob_mean: -0.005,
+      same_top: { rate: 0.9375 },
+      prob: { rms: 0.02, mean: -0.005 },
     })),
   };
 }

@@ -5,7 +5,7 @@ import { type Decoder, trace } from "../../../lib/measure/compare.ts";
 import type { Config } from "../../../lib/model/config.ts";
 import { Q4B32 } from "../../../lib/format/blocks.ts";
 import type { Checkpoint } from "../../../lib/format/checkpoint.ts";
-import { decodeQuantized, figures, type Report } from "../../../lib/report/figures.ts";
+import { decodeQuantized, figures, type QuantFigures, type Report } from "../../../lib/report/figures.ts";
 import { page } from "../../../lib/report/page.ts";
 import { DARK, LIGHT, type Scheme, STEPS } from "../../../lib/report/style.ts";
 import { attribute, madeUp, Page, textOf, within, withText, wrongFigures } from "../../support/report_page.ts";
@@ -365,10 +365,15 @@ Deno.test("page: with a text it shows what the JSON says of it, and a curve for 
       return { path, text: textOf(element), scale };
     });
     assertEquals(wrongFigures(found.data, shown), []);
-    const names = Object.keys(report.quants[0]).filter((key) => /^(perplexity|kl|same|prob)/.test(key));
+    const { perplexity: { float: _, float_error: __, ...perplexity }, kl, same_top, prob } = report
+      .quants[0] as Required<
+        QuantFigures
+      >;
     const paths = new Set(shown.map(({ path }) => path));
-    for (const name of names.filter((name) => name !== "kl_quantiles")) assert(paths.has(`quants.0.${name}`), name);
-    for (const name of ["scored", "windows", "window", "perplexity", "perplexity_error"]) {
+    for (const [group, figures] of Object.entries({ perplexity, kl, same_top, prob })) {
+      for (const name of Object.keys(figures)) assert(paths.has(`quants.0.${group}.${name}`), name);
+    }
+    for (const name of ["scored", "windows", "window", "perplexity.float", "perplexity.float_error"]) {
       assert(paths.has(`text.${name}`));
     }
     const curves = found.all("path").filter((path) => attribute(path, "class") === "curve");
@@ -383,8 +388,7 @@ Deno.test("page: with a text it shows what the JSON says of it, and a curve for 
   const exact = withText();
   const zeros = exact.quants.map((quant) => ({
     ...quant,
-    kl: 0,
-    kl_max: 0,
+    kl: { mean: 0, error: 0, median: 0, p999: 0, max: 0 },
     kl_quantiles: quant.kl_quantiles!.map(() => 0),
   }));
   assertEquals(/NaN|Infinity/.test(page({ ...exact, quants: zeros })), false);
