@@ -4,9 +4,13 @@
  * @module
  */
 
-import { CheckpointError, quote } from "../errors.ts";
+import { CheckpointError } from "../errors.ts";
 import { parseJson } from "../format/json.ts";
 import { MOST_HEAD_DIM } from "../kernels/machine.ts";
+import { Fields, show } from "./fields.ts";
+import { type Rope, rotary } from "./rope.ts";
+
+export type { Rope } from "./rope.ts";
 
 /** What differs between the families that the decoder knows. */
 export interface Family {
@@ -114,7 +118,6 @@ const DEFAULTS = {
   num_attention_heads: 32,
   max_window_layers: 28,
   rms_norm_eps: 1e-6,
-  rope_theta: 10000,
 };
 
 /** Other names of a class; the first conversions of Llama had this one. */
@@ -188,13 +191,6 @@ const OTHERS: ReadonlyMap<string, readonly unknown[]> = new Map<string, readonly
   ["per_layer_config", []],
   ["num_kv_shared_layers", [0]],
 ]);
-
-/** Where the angles of the rotary embedding come from. */
-export interface Rope {
-  readonly base: number;
-  /** `dynamic` is the default up to max_position_embeddings, and no context is longer. */
-  readonly scaling: "default" | "linear" | "dynamic" | "llama3";
-}
 
 /** A checked configuration. */
 export interface Config extends Family {
@@ -351,150 +347,4 @@ function endOfText(fields: Fields, { defaults }: Class): number[] {
   const ids = Array.isArray(value) ? value : value === undefined || value === null ? [] : [value];
   if (!ids.every((id) => Number.isSafeInteger(id))) fields.fail("eos_token_id", `expected ids, found ${show(value)}`);
   return ids;
-}
-
-/** The keys of each kind of scaling, beside `rope_type` (once `type`), `rope_theta` and `partial_rotary_factor`. */
-const SCALINGS: ReadonlyMap<unknown, { readonly kind: Rope["scaling"]; readonly keys: readonly string[] }> = new Map([
-  // The original context is noted by tools that took a scaling away; these two kinds do not use it.
-  ["default", { kind: "default", keys: ["original_max_position_embeddings"] }],
-  ["linear", { kind: "linear", keys: ["factor", "original_max_position_embeddings"] }],
-  ["dynamic", { kind: "dynamic", keys: ["factor"] }],
-  ["llama3", {
-    kind: "llama3",
-    keys: ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"],
-  }],
-]);
-
-/** A reading of the rotary embedding. */
-type Rotary = Pick<Config, "rope" | "ropeFrequencies">;
-
-/**
- * The rotary embedding. transformers 5 writes `rope_parameters`, older versions `rope_theta` and `rope_scaling`, and some
- * tools a mixture, of which every version reads another part: the parts must agree.
- */
-function rotary(fields: Fields, headDim: number): Rotary {
-  const places = ["rope_scaling", "rope_parameters"].map((field) => fields.object(field))
-    .filter((place) => place !== undefined && Object.keys(place.json).length > 0) as Fields[];
-  const [first, second] = places.map((place) => scaled(fields, place, headDim));
-  if (second !== undefined && JSON.stringify(first) !== JSON.stringify(second)) {
-    fields.fail("rope_parameters", "contradicts rope_scaling; remove one of them");
-  }
-  return first ?? scaled(fields, new Fields(fields.path, {}), headDim);
-}
-
-/** theta^(-2n/d), scaled. https://github.com/huggingface/transformers modeling_rope_utils */
-function scaled(config: Fields, fields: Fields, headDim: number): Rotary {
-  const [type, old] = ["rope_type", "type"].map((field) => fields.get(field) ?? undefined);
-  const name = type ?? old ?? "default";
-  if (old !== undefined && old !== name) {
-    fields.fail("type", `${show(old)} contradicts rope_type, ${show(name)}; remove one of them`);
-  }
-  const known = SCALINGS.get(name);
-  if (known === undefined) {
-    fields.fail("rope_type", `${show(name)} is not supported; the decoder knows ${[...SCALINGS.keys()].join(", ")}`);
-  }
-  const { kind: scaling, keys } = known;
-  for (const [field, value] of Object.entries(fields.json)) {
-    if (value === null || ["rope_type", "type", "rope_theta", ...keys].includes(field)) continue;
-    if (field === "partial_rotary_factor" && value === 1) continue;
-    fields.fail(field, `${show(value)} is not supported${field === "partial_rotary_factor" ? "" : ` in ${scaling}`}`);
-  }
-  const outer = config.atLeastOne("rope_theta", DEFAULTS.rope_theta);
-  const base = fields.atLeastOne("rope_theta", outer);
-  if (base !== outer && (config.get("rope_theta") ?? undefined) !== undefined) {
-    fields.fail("rope_theta", `${base} contradicts the rope_theta at the top, ${outer}; remove one of them`);
-  }
-  const plain = Array.from({ length: headDim / 2 }, (_, n) => base ** (-2 * n / headDim));
-  const rope = { base, scaling };
-  if (scaling === "default") return { rope, ropeFrequencies: plain };
-  const factor = fields.atLeastOne("factor");
-  if (scaling === "dynamic") return { rope, ropeFrequencies: plain };
-  if (scaling === "linear") return { rope, ropeFrequencies: plain.map((f) => f / factor) };
-  const low = fields.positive("low_freq_factor");
-  const high = fields.positive("high_freq_factor");
-  const original = fields.positive("original_max_position_embeddings");
-  // transformers takes the one at the top where there are two.
-  const top = config.get("original_max_position_embeddings") ?? original;
-  if (top !== original) {
-    config.fail(
-      "original_max_position_embeddings",
-      `${show(top)} contradicts that of ${fields.prefix.trimEnd()}, ${original}; remove it`,
-    );
-  }
-  if (high <= low) fields.fail("high_freq_factor", `${high} is not above low_freq_factor ${low}`);
-  const ropeFrequencies = plain.map((f) => {
-    const wavelength = 2 * Math.PI / f;
-    if (wavelength < original / high) return f;
-    if (wavelength > original / low) return f / factor;
-    const smooth = (original / wavelength - low) / (high - low);
-    return (1 - smooth) * f / factor + smooth * f;
-  });
-  return { rope, ropeFrequencies };
-}
-
-function show(value: unknown): string {
-  return typeof value === "string" ? quote(value) : String(JSON.stringify(value)).slice(0, 80);
-}
-
-/** Reads fields of a JSON object. A field that is null counts as absent, where its class gives null no meaning. */
-class Fields {
-  constructor(readonly path: string, readonly json: Record<string, unknown>, readonly prefix = "") {}
-
-  get(field: string): unknown {
-    return Object.hasOwn(this.json, field) ? this.json[field] : undefined;
-  }
-
-  fail(field: string, problem: string): never {
-    const name = /^\w{1,80}$/.test(field) ? field : quote(field);
-    throw new CheckpointError({ path: this.path, field: this.prefix + name }, problem);
-  }
-
-  #number(field: string, fallback: number | undefined, wanted: string, ok: (n: number) => boolean): number {
-    const value = this.get(field) ?? fallback;
-    if (value === undefined) this.fail(field, "is missing");
-    if (typeof value !== "number" || (value !== fallback && !ok(value))) {
-      this.fail(field, `expected ${wanted}, found ${show(value)}`);
-    }
-    return value;
-  }
-
-  /** A whole number of 1 to `most`; without one, what 32 bits hold. */
-  count(field: string, fallback?: number, most?: number): number {
-    const wanted = most === undefined ? "a whole number of 1 or more" : `a whole number of 1 to ${most}`;
-    return this.#number(
-      field,
-      fallback,
-      wanted,
-      (n) => Number.isSafeInteger(n) && n >= 1 && n <= (most ?? 2 ** 31 - 1),
-    );
-  }
-
-  /** A whole number of 0 or more. */
-  whole(field: string, fallback: number): number {
-    return this.#number(field, fallback, "a whole number of 0 or more", (n) => Number.isSafeInteger(n) && n >= 0);
-  }
-
-  /** A number above zero. It is one of binary32 too, in which transformers computes. */
-  positive(field: string, fallback?: number): number {
-    return this.#number(field, fallback, "a number above 0", (n) => Math.fround(n) > 0 && Math.fround(n) < Infinity);
-  }
-
-  /** A number of 1 or more, also in binary32. */
-  atLeastOne(field: string, fallback?: number): number {
-    return this.#number(field, fallback, "a number of 1 or more", (n) => n >= 1 && Math.fround(n) < Infinity);
-  }
-
-  flag(field: string): boolean | undefined {
-    const value = this.get(field);
-    if (value === undefined || value === null) return undefined;
-    if (typeof value !== "boolean") this.fail(field, `expected true or false, found ${show(value)}`);
-    return value;
-  }
-
-  object(field: string): Fields | undefined {
-    const value = this.get(field);
-    if (value === undefined || value === null) return undefined;
-    if (typeof value !== "object" || Array.isArray(value)) this.fail(field, `expected an object, found ${show(value)}`);
-    return new Fields(this.path, value as Record<string, unknown>, `${this.prefix}${field} `);
-  }
 }

@@ -7,10 +7,12 @@
 
 import type { Figure, PredictionFigures } from "../measure/metrics.ts";
 import { commonAxes, commonDecades, differenceHistogram, divergenceCurve, errorMap } from "./charts.ts";
-import type { Answer, QuantFigures, Report, StoredFigures } from "./figures.ts";
+import type { Answer, QuantFigures, Report } from "./figures.ts";
 import { type Html, jsonScript, markup, type Part, trusted } from "./html.ts";
 import { digitsOf, grouped, inBytes, inWords, percent } from "./numbers.ts";
+import { figure, scrolling, section } from "./parts.ts";
 import { STYLE } from "./style.ts";
+import { orderRules, tensors } from "./tensor_table.ts";
 
 /** What the page allows itself: its own style sheet. */
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
@@ -50,25 +52,6 @@ ${tensors(report)}
 </body>
 </html>
 `.text;
-}
-
-/** A number of the report, with its path in the JSON, and what the JSON's value is multiplied with to be shown. */
-function figure(path: string, text: string, scale?: number): Html {
-  return markup`<span data-figure="${path}"${scale !== undefined && markup` data-scale="${scale}"`}>${text}</span>`;
-}
-
-/** A part of a report: a heading that names it, a note, and what it shows. */
-function section(id: string, heading: string, note: Part, content: Part): Html {
-  return markup`<section class="${id}" aria-labelledby="${id}">
-<h2 id="${id}">${heading}</h2>
-${note && markup`<p class="note">${note}</p>`}
-${content}
-</section>`;
-}
-
-/** A table that scrolls by itself where it is too wide. */
-function scrolling(label: string, table: Html): Html {
-  return markup`<div class="scroll" tabindex="0" role="region" aria-label="${label}">\n${table}\n</div>`;
 }
 
 function head({ model }: Report): Html {
@@ -331,91 +314,4 @@ stored of them, v. Darker (on a dark page, lighter) is more; each map has a scal
 highest error of its layers.`,
     markup`<div class="charts">${maps}</div>`,
   );
-}
-
-/** What the table of tensors can be sorted by: a label, and for each tensor its place. */
-function orders({ tensors, quants }: Report): { label: string; places: number[] }[] {
-  const places = (before: (a: number, b: number) => number) => {
-    const out = new Array<number>(tensors.length);
-    tensors.map((_, n) => n).sort((a, b) => before(a, b) || a - b).forEach((tensor, place) => out[tensor] = place);
-    return out;
-  };
-  const names = new Intl.Collator("en", { numeric: true });
-  return [
-    { label: "place in the file", places: places(() => 0) },
-    { label: "name", places: places((a, b) => names.compare(tensors[a].name, tensors[b].name)) },
-    { label: "bytes", places: places((a, b) => (tensors[b].bytes ?? 0) - (tensors[a].bytes ?? 0)) },
-    ...quants.map(({ name }, q) => ({
-      label: `error of ${name}`,
-      places: places((a, b) => (tensors[b].quants[q]?.rms ?? -1) - (tensors[a].quants[q]?.rms ?? -1)),
-    })),
-  ];
-}
-
-/** The rules by which a choice orders the rows; without one they stand as in the file. */
-function orderRules(report: Report): string {
-  const rules = orders(report).map((_, n) => `.tensors:has(#sort-${n}:checked) tbody tr{order:var(--o${n})}`);
-  return rules.slice(1).join("\n");
-}
-
-/** A head of one column, or of several. The roles are said because the table's layout is that of a grid. */
-function columnHead(label: string, kind: "n" | "" | "group"): Html {
-  const scope = kind === "group" ? trusted(' scope="colgroup" colspan="3"') : trusted(' scope="col"');
-  return markup`<th role="columnheader"${scope}${kind !== "" && markup` class="${kind}"`}>${label}</th>`;
-}
-
-function cell(content: Part, kind = ""): Html {
-  return markup`<td role="cell"${kind !== "" && markup` class="${kind}"`}>${content}</td>`;
-}
-
-function tensors(report: Report): Html {
-  const { tensors, quants, model } = report;
-  const sorts = orders(report);
-  const choices = sorts.map(({ label }, n) =>
-    markup`<label><input type="radio" name="sort" id="sort-${n}"${n === 0 && trusted(" checked")}> ${label}</label>\n`
-  );
-  const rows = tensors.map(({ name, shape, dtype, bytes, quants }, n) => {
-    const places = sorts.slice(1).map(({ places }, o) => `--o${o + 1}:${places[n]}`).join(";");
-    const own = [
-      cell(shape.length === 0 ? "scalar" : shape.join(" × "), "w"),
-      cell(dtype ?? "–"),
-      cell(bytes === undefined ? "–" : figure(`tensors.${n}.bytes`, grouped(bytes)), "n"),
-    ];
-    const stored = quants.map((stored, q) => storedCells(stored, `tensors.${n}.quants.${q}`));
-    return markup`<tr role="row" style="${places}"><th role="rowheader" scope="row">${name}</th>${own}${stored}</tr>\n`;
-  });
-  const table = markup`<table role="table" style="--columns:${3 + 3 * quants.length}">
-<thead role="rowgroup">
-<tr role="row">${cell("")}${columnHead(model.name, "group")}${quants.map(({ name }) => columnHead(name, "group"))}</tr>
-<tr role="row">${columnHead("Tensor", "")}${columnHead("Shape", "")}${columnHead("Dtype", "")}${
-    columnHead("Bytes", "n")
-  }${quants.map(() => [columnHead("Dtype", ""), columnHead("Bytes", "n"), columnHead("Error, %", "n")])}</tr>
-</thead>
-<tbody role="rowgroup">
-${rows}</tbody>
-</table>`;
-  return section(
-    "tensors",
-    "All tensors",
-    undefined,
-    markup`<details>
-<summary>${figure("tensors.length", grouped(tensors.length))} tensors: shape, dtype, bytes and error of each</summary>
-<fieldset>
-<legend>Sort by</legend>
-${choices}</fieldset>
-${scrolling("Table of all tensors", table)}
-</details>`,
-  );
-}
-
-function storedCells(stored: StoredFigures | null, path: string): Part {
-  if (stored === null) return [cell("≠ missing", "odd"), cell("–", "n"), cell("–", "n")];
-  const { dtype, bytes, equal, problem, rms } = stored;
-  const odd = !equal && ` ≠ ${problem ?? "not what quantizing the reference gives"}`;
-  const error = rms === undefined ? (equal ? "kept" : "–") : figure(`${path}.rms`, (rms * 100).toFixed(4), 100);
-  return [
-    cell([dtype, odd], equal ? "" : "odd"),
-    cell(figure(`${path}.bytes`, grouped(bytes)), "n"),
-    cell(error, "n"),
-  ];
 }

@@ -1,0 +1,75 @@
+/**
+ * Reads the fields of a JSON object, and refuses values of another type by the field's name.
+ *
+ * @module
+ */
+
+import { CheckpointError, quote } from "../errors.ts";
+
+/** A value for a message. */
+export function show(value: unknown): string {
+  return typeof value === "string" ? quote(value) : String(JSON.stringify(value)).slice(0, 80);
+}
+
+/** Reads fields of a JSON object. A field that is null counts as absent, where its class gives null no meaning. */
+export class Fields {
+  constructor(readonly path: string, readonly json: Record<string, unknown>, readonly prefix = "") {}
+
+  get(field: string): unknown {
+    return Object.hasOwn(this.json, field) ? this.json[field] : undefined;
+  }
+
+  fail(field: string, problem: string): never {
+    const name = /^\w{1,80}$/.test(field) ? field : quote(field);
+    throw new CheckpointError({ path: this.path, field: this.prefix + name }, problem);
+  }
+
+  #number(field: string, fallback: number | undefined, wanted: string, ok: (n: number) => boolean): number {
+    const value = this.get(field) ?? fallback;
+    if (value === undefined) this.fail(field, "is missing");
+    if (typeof value !== "number" || (value !== fallback && !ok(value))) {
+      this.fail(field, `expected ${wanted}, found ${show(value)}`);
+    }
+    return value;
+  }
+
+  /** A whole number of 1 to `most`; without one, what 32 bits hold. */
+  count(field: string, fallback?: number, most?: number): number {
+    const wanted = most === undefined ? "a whole number of 1 or more" : `a whole number of 1 to ${most}`;
+    return this.#number(
+      field,
+      fallback,
+      wanted,
+      (n) => Number.isSafeInteger(n) && n >= 1 && n <= (most ?? 2 ** 31 - 1),
+    );
+  }
+
+  /** A whole number of 0 or more. */
+  whole(field: string, fallback: number): number {
+    return this.#number(field, fallback, "a whole number of 0 or more", (n) => Number.isSafeInteger(n) && n >= 0);
+  }
+
+  /** A number above zero. It is one of binary32 too, in which transformers computes. */
+  positive(field: string, fallback?: number): number {
+    return this.#number(field, fallback, "a number above 0", (n) => Math.fround(n) > 0 && Math.fround(n) < Infinity);
+  }
+
+  /** A number of 1 or more, also in binary32. */
+  atLeastOne(field: string, fallback?: number): number {
+    return this.#number(field, fallback, "a number of 1 or more", (n) => n >= 1 && Math.fround(n) < Infinity);
+  }
+
+  flag(field: string): boolean | undefined {
+    const value = this.get(field);
+    if (value === undefined || value === null) return undefined;
+    if (typeof value !== "boolean") this.fail(field, `expected true or false, found ${show(value)}`);
+    return value;
+  }
+
+  object(field: string): Fields | undefined {
+    const value = this.get(field);
+    if (value === undefined || value === null) return undefined;
+    if (typeof value !== "object" || Array.isArray(value)) this.fail(field, `expected an object, found ${show(value)}`);
+    return new Fields(this.path, value as Record<string, unknown>, `${this.prefix}${field} `);
+  }
+}
