@@ -10,6 +10,7 @@ import { f32ToBf16, f32ToF16 } from "../lib/format/floats.ts";
 import type { Activations } from "../lib/kernels/operations.ts";
 import { Pool } from "../lib/kernels/pool.ts";
 import { Reference } from "../lib/kernels/reference.ts";
+import { Xorshift32 } from "../lib/random.ts";
 
 /** Rows and columns: the 135M model's output layer and MLP, a 7B model's MLP. */
 const SHAPES = [[49152, 576], [1536, 576], [576, 1536], [11008, 4096]] as const;
@@ -31,8 +32,8 @@ const CASES: [Format, Activations][] = [
 /** Sound pseudo-random bytes of a format: scales and floats of about 0.01. */
 function randomBytes(format: Format, count: number): Uint8Array {
   const bytes = new Uint8Array(count);
-  let state = 1;
-  for (let n = 0; n < count; n++) bytes[n] = (state = Math.imul(state, 1664525) + 1013904223 | 0) >>> 24;
+  const random = new Xorshift32(1);
+  for (let n = 0; n < count; n++) bytes[n] = random.bits();
   const view = new DataView(bytes.buffer);
   for (let at = 0; at < count; at += format.blockBytes) {
     if (format.kind === "block") view.setUint16(at, f32ToF16(0.01), true);

@@ -15,6 +15,7 @@ import { EncodedReader } from "../quantize/encoded.ts";
 import { WIDTHS } from "../format/blocks.ts";
 import { readText } from "../files/read.ts";
 import { Pool } from "../kernels/pool.ts";
+import { Congruential } from "../random.ts";
 import { type Divergence, predictionFigures } from "../measure/metrics.ts";
 import { type Plan, planQuantize } from "../quantize/quantize.ts";
 import { fedTokens, LOGIT_ROWS, measureText, WINDOW, windowsOf } from "../measure/perplexity.ts";
@@ -89,14 +90,13 @@ function taskOf(
   };
 }
 
-/** The same ids for every model of a vocabulary: a linear congruential generator (Numerical Recipes). */
+/** The same ids for every model of a vocabulary. */
 function idPrompts(vocabulary: number): number[][] {
-  let state = 1;
-  const next = () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return Math.floor(state / 2 ** 32 * vocabulary);
-  };
-  return Array.from({ length: ID_PROMPTS }, () => Array.from({ length: ID_PROMPT_TOKENS }, next));
+  const random = new Congruential(1);
+  return Array.from(
+    { length: ID_PROMPTS },
+    () => Array.from({ length: ID_PROMPT_TOKENS }, () => random.below(vocabulary)),
+  );
 }
 
 /** What a width gave. */

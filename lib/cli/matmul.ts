@@ -2,6 +2,7 @@ import { BF16, matrixBytes, WIDTHS } from "../format/blocks.ts";
 import { f32ToBf16, f32ToF16 } from "../format/floats.ts";
 import type { Activations } from "../kernels/operations.ts";
 import { Pool } from "../kernels/pool.ts";
+import { Xorshift32 } from "../random.ts";
 import { type Command, THREADS } from "./arguments.ts";
 import { Fixed } from "./output.ts";
 
@@ -56,11 +57,10 @@ function timeProduct(
 ): number[] {
   const pool = new Pool({ threads, activations });
   try {
-    let state = 1;
-    const random = () => (state = Math.imul(state, 1664525) + 1013904223 | 0) >>> 0;
+    const random = new Xorshift32(1);
     const matrix = pool.matrix(format, rows, columns, (_, into) => {
       const words = new Uint8Array(into.length);
-      for (let n = 0; n < words.length; n++) words[n] = random() >>> 24;
+      for (let n = 0; n < words.length; n++) words[n] = random.bits();
       setFloats(format, words);
       into.set(words);
     });

@@ -13,6 +13,7 @@ import { f32ToBf16 } from "../format/floats.ts";
 import { NewFiles } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
+import { Xorshift32 } from "../random.ts";
 
 /** The shape of the development model. */
 export const SHAPE = {
@@ -29,7 +30,7 @@ export const SHAPE = {
 export type Shape = typeof SHAPE;
 
 /** Writes 32 BF16 weights of one block. */
-type Fill = (out: Uint16Array, random: Random) => void;
+type Fill = (out: Uint16Array, random: Xorshift32) => void;
 
 /**
  * Writes a model with config.json, vocab.json and merges.txt to `directory`.
@@ -97,7 +98,7 @@ function writeWeights(files: NewFiles, shape: Shape, seed: number, exact: number
   const { file, partial } = files.create(MODEL_FILE, total);
   writeAt(file, partial, 0, header);
   let offset = header.length;
-  const random = new Random(seed);
+  const random = new Xorshift32(seed);
   for (const [, dimensions] of tensors) {
     const fill = fillOf(dimensions, exact);
     for (let done = 0, total = count(dimensions); done < total;) {
@@ -127,40 +128,8 @@ function fillOf(dimensions: readonly number[], exact: number | undefined): Fill 
 
 /** `count` BF16 weights of a normal distribution, as their bits. */
 export function randomWeights(seed: number, deviation: number, count: number): Uint16Array<ArrayBuffer> {
-  const random = new Random(seed);
+  const random = new Xorshift32(seed);
   return Uint16Array.from({ length: count }, () => f32ToBf16(deviation * random.normal()));
-}
-
-/** xorshift32 (Marsaglia 2003): integers only, so that the numbers are the same everywhere. */
-class Random {
-  #state: number;
-
-  constructor(seed: number) {
-    // Zero is the one state that the generator never leaves.
-    this.#state = (seed ^ 0x9e3779b9) || 1;
-    for (let n = 0; n < 8; n++) this.#next();
-  }
-
-  #next(): number {
-    let x = this.#state;
-    x ^= x << 13;
-    x ^= x >>> 17;
-    x ^= x << 5;
-    this.#state = x;
-    return x >>> 0;
-  }
-
-  /** A whole number of 0 to n - 1. */
-  below(n: number): number {
-    return Math.floor(this.#next() / 2 ** 32 * n);
-  }
-
-  /** Nearly normal, deviation 1: a sum of twelve uniforms, which are exact in binary64. */
-  normal(): number {
-    let sum = -6;
-    for (let n = 0; n < 12; n++) sum += this.#next() / 2 ** 32;
-    return sum;
-  }
 }
 
 /** The printable stand-ins of the 256 bytes in a byte-level BPE vocabulary (GPT-2's bytes_to_unicode). */

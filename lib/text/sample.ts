@@ -7,6 +7,7 @@
 
 import { UsageError } from "../errors.ts";
 import { argmax } from "../measure/metrics.ts";
+import { SplitMix64 } from "../random.ts";
 
 /** The token that a greedy decoder takes. @throws {UsageError} the logits are not finite */
 export function greedy(logits: Float32Array): number {
@@ -30,32 +31,6 @@ export interface Sampling {
   readonly topP: number;
   /** 0 to 2^53 - 1: the state that the generator begins with. */
   readonly seed: number;
-}
-
-/**
- * SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"; the constants are those of
- * Java's SplittableRandom): the state grows by 0x9e3779b97f4a7c15, and is mixed by two xor-shift-multiplies.
- */
-export class SplitMix64 {
-  #state: bigint;
-
-  constructor(seed: number) {
-    this.#state = BigInt(seed);
-  }
-
-  /** The next 64 bits. */
-  next(): bigint {
-    this.#state = BigInt.asUintN(64, this.#state + 0x9e3779b97f4a7c15n);
-    let z = this.#state;
-    z = BigInt.asUintN(64, (z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n);
-    z = BigInt.asUintN(64, (z ^ (z >> 27n)) * 0x94d049bb133111ebn);
-    return z ^ (z >> 31n);
-  }
-
-  /** The upper 53 of the next bits over 2^53: 0 to 1, exclusive. */
-  unit(): number {
-    return Number(this.next() >> 11n) / 2 ** 53;
-  }
 }
 
 /** Draws tokens, one number of the generator each. */

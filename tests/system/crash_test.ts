@@ -12,6 +12,7 @@ import { importGguf, planImport } from "../../lib/gguf/import.ts";
 import { planQuantize, quantize } from "../../lib/quantize/quantize.ts";
 import { command, inTemporary, PROGRAM, rabbit, ROOT, sha256, text, tree } from "../support/program.ts";
 import { needs } from "../support/needs.ts";
+import { Random } from "../support/testing.ts";
 
 const MODEL = "model.safetensors";
 const SIDECARS = ["config.json", "merges.txt", "vocab.json"];
@@ -137,13 +138,12 @@ Deno.test("kill -9 at any moment leaves the old checkpoint whole, or the new one
     for (const name of [...SIDECARS, MODEL]) assert(whole[name] !== old[name], name);
 
     const seen = { old: 0, whole: 0 };
-    let random = 20_240_229;
+    const random = new Random(20_240_229);
     for (let n = 0; n < 20; n++) {
       reset(`${cwd}/old`, `${cwd}/out`);
       const child = command(QUANTIZE, { cwd }).spawn();
       // A seeded moment between the start and a little after the end.
-      random = Math.imul(random, 1664525) + 1013904223 >>> 0;
-      const moment = setTimeout(() => quietly(() => child.kill("SIGKILL")), random / 2 ** 32 * 1.1 * duration);
+      const moment = setTimeout(() => quietly(() => child.kill("SIGKILL")), random.unit() * 1.1 * duration);
       await child.output();
       clearTimeout(moment);
       const found = await contents(`${cwd}/out`);

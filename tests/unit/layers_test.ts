@@ -3,7 +3,7 @@ import { ROOT, tree } from "../support/program.ts";
 
 /** The layers, lowest first. A module imports from its own layer and from lower ones. */
 const LAYERS: readonly (readonly RegExp[])[] = [
-  [/^lib\/(errors|libc)\.ts$/, /^lib\/measure\/metrics\.ts$/],
+  [/^lib\/(errors|libc|random)\.ts$/, /^lib\/measure\/metrics\.ts$/],
   [/^lib\/files\//],
   [/^lib\/format\//],
   [/^lib\/kernels\//],
@@ -15,7 +15,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
 ];
 
 /** Modules that import nothing at all. */
-const ALONE = ["lib/errors.ts", "lib/measure/metrics.ts"];
+const ALONE = ["lib/errors.ts", "lib/random.ts", "lib/measure/metrics.ts"];
 
 /** Neighbours in one layer that may not know each other. */
 const APART: readonly (readonly [RegExp, RegExp])[] = [
@@ -65,7 +65,7 @@ Deno.test("the reader of imports finds them", () => {
   assertEquals(imports("lib/cli/output.ts").includes("cli-progress"), true);
 });
 
-Deno.test("errors and metrics import nothing", () => {
+Deno.test("errors, random numbers and metrics import nothing", () => {
   assertEquals(modules.filter((path) => ALONE.includes(path)).flatMap(imports), []);
 });
 

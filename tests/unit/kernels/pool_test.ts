@@ -28,6 +28,7 @@ import { Pool } from "../../../lib/kernels/pool.ts";
 import { exp, Reference } from "../../../lib/kernels/reference.ts";
 import { assertSameBits, load, MODELS, TINY, using } from "../../support/models.ts";
 import { ROOT } from "../../support/program.ts";
+import { Random } from "../../support/testing.ts";
 
 const ACTIVATIONS: readonly Activations[] = ["f32", "i16", "i8"];
 const THREADS = [1, 2, 3];
@@ -39,36 +40,6 @@ const MOST_TOKENS = 70;
 const U = 2 ** -24;
 
 // ---------------------------------------------------------------- inputs
-
-/** Numbers from a seed: xorshift32. */
-class Random {
-  #state: number;
-
-  constructor(seed: number) {
-    this.#state = Math.imul(seed + 1, 0x9e3779b1) | 1;
-  }
-
-  bits(): number {
-    let s = this.#state;
-    s ^= s << 13;
-    s ^= s >>> 17;
-    s ^= s << 5;
-    this.#state = s;
-    return s >>> 0;
-  }
-
-  /** 0 to n - 1 */
-  below(n: number): number {
-    return Math.floor(this.bits() / 2 ** 32 * n);
-  }
-
-  /** About normal: the sum of four uniform numbers, with variance 1. */
-  normal(): number {
-    let sum = -2;
-    for (let n = 0; n < 4; n++) sum += this.bits() / 2 ** 32;
-    return sum * Math.sqrt(3);
-  }
-}
 
 /** A matrix as its file has it, and the weights that those bytes stand for. */
 interface Weights {
@@ -89,7 +60,9 @@ function weights(format: Format, rows: number, columns: number, random: Random, 
   const values = new Float64Array(rows * columns);
   if (format.kind === "block") {
     for (let at = 0, first = 0; at < bytes.length; at += format.blockBytes, first += 32) {
-      const scale = odd && random.below(4) === 0 ? ODD_SCALES[random.below(7)] : 0.02 * (1 + Math.abs(random.normal()));
+      const scale = odd && random.below(4) === 0
+        ? ODD_SCALES[random.below(7)]
+        : 0.02 * (1 + Math.abs(random.gaussian()));
       view.setFloat16(at, scale, true);
       const exact = view.getFloat16(at, true);
       for (let n = 0; n < 32; n++) {
@@ -104,7 +77,7 @@ function weights(format: Format, rows: number, columns: number, random: Random, 
     return { format, rows, columns, bytes, values };
   }
   for (let n = 0; n < values.length; n++) {
-    let x = random.normal() * 0.1;
+    let x = random.gaussian() * 0.1;
     if (odd && random.below(10) === 0) x = [0, -0, 6e-8, -1e-7, 1e-40, 100][random.below(6)];
     if (format === F64) {
       view.setFloat64(8 * n, x, true);
@@ -136,7 +109,7 @@ function loadVector(ops: Operations, values: Float32Array) {
 }
 
 function numbers(length: number, random: Random, scale = 1): Float32Array {
-  return Float32Array.from({ length }, () => random.normal() * scale);
+  return Float32Array.from({ length }, () => random.gaussian() * scale);
 }
 
 /** Columns that a format may have. */

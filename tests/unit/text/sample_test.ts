@@ -2,7 +2,7 @@
 
 import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
 import { UsageError } from "../../../lib/errors.ts";
-import { pick, Sampler, SplitMix64, weights } from "../../../lib/text/sample.ts";
+import { pick, Sampler, weights } from "../../../lib/text/sample.ts";
 import { fixture } from "../../support/testing.ts";
 
 interface Case {
@@ -15,24 +15,6 @@ interface Case {
 }
 
 const { rows, cases } = fixture<{ rows: number[][]; cases: Case[] }>("sampling.json");
-
-Deno.test("SplitMix64 gives the published numbers of the seed 1234567", () => {
-  const random = new SplitMix64(1234567);
-  assertEquals(Array.from({ length: 5 }, () => random.next()), [
-    6457827717110365317n,
-    3203168211198807973n,
-    9817491932198370423n,
-    4593380528125082431n,
-    16408922859458223821n,
-  ]);
-});
-
-Deno.test("SplitMix64 gives numbers below one", () => {
-  const random = new SplitMix64(0);
-  // The first output of the seed 0 is e220a8397b1dcdaf.
-  assertEquals(random.unit(), Number(0xe220a8397b1dcdafn >> 11n) / 2 ** 53);
-  for (let n = 0; n < 1000; n++) assertEquals(Math.floor(random.unit()), 0);
-});
 
 for (const { row, temperature, top_p, seed, tokens, candidates } of cases) {
   Deno.test(`Sampler draws what Python drew: row ${row}, temperature ${temperature}, top-p ${top_p}`, () => {
