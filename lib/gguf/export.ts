@@ -14,17 +14,9 @@ import { value } from "./values.ts";
 import { checkTensors } from "../model/tensors.ts";
 import { type Vocabulary, vocabularyMetadata } from "./vocabulary.ts";
 import { CheckpointError } from "../errors.ts";
-import {
-  type BlockFormat,
-  F32,
-  firstNotFinite,
-  type FloatFormat,
-  type Format,
-  FORMATS,
-  matrixBytes,
-  Q4B32,
-} from "../format/blocks.ts";
+import { F32, firstNotFinite, type Format, FORMATS, matrixBytes, Q4B32 } from "../format/blocks.ts";
 import { type Checkpoint, TensorReader } from "../format/checkpoint.ts";
+import { notFinite } from "../format/not_finite.ts";
 import { fromQ4B32, type GgmlType, typeOf } from "./types.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./container.ts";
 import { NewFiles } from "../files/new_files.ts";
@@ -166,8 +158,7 @@ function* chunksOf(tensor: Planned, headDim: number, reader: TensorReader): Gene
     const count = Math.min(most, rows - row);
     const bytes = new Uint8Array(count * rowBytes);
     reader.read(source.huggingFace, row * rowBytes, bytes);
-    if (from.kind === "block") checkScales(reader, source.huggingFace, from, row, rowBytes, bytes);
-    else checkFinite(reader, source.huggingFace, from, row, columns, bytes);
+    checkFinite(reader, source.huggingFace, from, row, columns, bytes);
     const out = from === Q4B32 || shape.length === 1 ? converted(from, bytes) : bytes;
     yield source.interleaved ? interleaveRows(out, type.blockBytes * columns / type.blockWeights) : out;
   }
@@ -183,37 +174,20 @@ function converted(from: Format, bytes: Uint8Array<ArrayBuffer>): Uint8Array<Arr
   return new Uint8Array(values.buffer);
 }
 
+/** Checks the rows from `row` on. */
 function checkFinite(
   reader: TensorReader,
   tensor: string,
-  format: FloatFormat,
+  format: Format,
   row: number,
   columns: number,
   bytes: Uint8Array<ArrayBuffer>,
 ): void {
-  const bad = firstNotFinite(format, bytes);
+  const bad = format.kind === "float"
+    ? firstNotFinite(format, bytes)
+    : scalarKernels(bytes.buffer).checkScales(format, 0, bytes.length / format.blockBytes);
   if (bad < 0) return;
-  throw new CheckpointError(
-    { path: reader.find(tensor)!.path, tensor },
-    `row ${row + Math.floor(bad / columns)} column ${bad % columns}: the weight is not finite; the file is damaged`,
-  );
-}
-
-function checkScales(
-  reader: TensorReader,
-  tensor: string,
-  format: BlockFormat,
-  row: number,
-  rowBytes: number,
-  bytes: Uint8Array<ArrayBuffer>,
-): void {
-  const bad = scalarKernels(bytes.buffer).checkScales(format, 0, bytes.length / format.blockBytes);
-  if (bad < 0) return;
-  const perRow = rowBytes / format.blockBytes;
-  throw new CheckpointError(
-    { path: reader.find(tensor)!.path, tensor, field: "scale" },
-    `row ${row + Math.floor(bad / perRow)} block ${
-      bad % perRow
-    }: not a finite binary16; the file is damaged, quantize again`,
-  );
+  const { blockWeights } = format;
+  const place = { path: reader.find(tensor)!.path, tensor };
+  throw notFinite(place, blockWeights, columns, row * columns / blockWeights + bad);
 }

@@ -23,6 +23,7 @@ import {
   Q4B32,
 } from "../format/blocks.ts";
 import { MODEL_FILE } from "../format/checkpoint.ts";
+import { notFinite } from "../format/not_finite.ts";
 import { checkUnchanged, openRegular, readAt, reopen, sameFile, stat } from "../files/read.ts";
 import { bf16ToF32, f16ToF32, f32ToBf16, f32ToF16 } from "../format/floats.ts";
 import { READABLE, toQ4B32 } from "./types.ts";
@@ -296,27 +297,19 @@ function converted(
   columns: number,
 ): Uint8Array {
   const { type, name } = source;
-  const fail = (weight: number, problem: string): never => {
-    throw new CheckpointError(
-      { path, tensor: name },
-      `row ${row + Math.floor(weight / columns)} column ${weight % columns}: ${problem}`,
-    );
+  const check = (blockWeights: number, bad: number) => {
+    if (bad >= 0) throw notFinite({ path, tensor: name }, blockWeights, columns, row * columns / blockWeights + bad);
   };
   if (type.twin === to) {
     if (to.kind === "block") {
-      const bad = scalarKernels(bytes.buffer).checkScales(to, 0, bytes.length / to.blockBytes);
-      if (bad >= 0) fail(bad * to.blockWeights, "the scale is not finite; the file is damaged");
+      check(to.blockWeights, scalarKernels(bytes.buffer).checkScales(to, 0, bytes.length / to.blockBytes));
       if (to === Q4B32) toQ4B32(bytes);
-    } else {
-      const bad = firstNotFinite(to, bytes);
-      if (bad >= 0) fail(bad, "the weight is not finite; the file is damaged");
-    }
+    } else check(1, firstNotFinite(to, bytes));
     return bytes;
   }
   const values = new Float32Array(bytes.length / type.blockBytes * type.blockWeights);
   type.decode!(new DataView(bytes.buffer), 0, values.length / type.blockWeights, values);
-  const bad = values.findIndex((x) => !Number.isFinite(x));
-  if (bad >= 0) fail(bad, `the weight is ${values[bad]}; the file is damaged`);
+  check(1, values.findIndex((x) => !Number.isFinite(x)));
   if (to === F32) return new Uint8Array(values.buffer);
   if (to === BF16) {
     const out = new Uint16Array(values.length);
@@ -327,7 +320,12 @@ function converted(
   return overflowing(values, new Uint8Array(out.buffer), out.findIndex((x) => !Number.isFinite(x)));
 
   function overflowing(values: Float32Array, bytes: Uint8Array, at: number): Uint8Array {
-    if (at >= 0) fail(at, `${values[at]} overflows ${to.name}; use --dtype f32`);
-    return bytes;
+    if (at < 0) return bytes;
+    throw new CheckpointError(
+      { path, tensor: name },
+      `row ${row + Math.floor(at / columns)} column ${at % columns}: ${
+        values[at]
+      } overflows ${to.name}; use --dtype f32`,
+    );
   }
 }

@@ -9,6 +9,7 @@
 
 import { CheckpointError, UsageError } from "../errors.ts";
 import { FORMATS } from "../format/blocks.ts";
+import { notFinite } from "../format/not_finite.ts";
 import {
   BadScale,
   type Buffer,
@@ -187,15 +188,7 @@ function loadWeights(ops: Operations, config: Config, source: TensorSource): Wei
       return ops.matrix(format, rows, columns, (offset, into) => source.read(name, offset, into));
     } catch (error) {
       if (!(error instanceof BadScale)) throw error;
-      const perRow = columns / format.blockWeights;
-      const [row, index] = [Math.floor(error.block / perRow), error.block % perRow];
-      if (format.kind === "float") {
-        throw new CheckpointError({ path, tensor: name }, `row ${row} column ${index}: the weight is not finite`);
-      }
-      throw new CheckpointError(
-        { path, tensor: name, field: "scale" },
-        `row ${row} block ${index}: not a finite binary16; the file is damaged, quantize again`,
-      );
+      throw notFinite({ path, tensor: name }, format.blockWeights, columns, error.block);
     }
   };
   const vector = (part: Part, layer?: number): Vector => {

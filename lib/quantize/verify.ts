@@ -7,8 +7,9 @@
 import type { Hash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Tagged } from "./chunks.ts";
 import { CheckpointError } from "../errors.ts";
-import { BLOCK, type BlockFormat, FORMATS } from "../format/blocks.ts";
+import { BLOCK } from "../format/blocks.ts";
 import { type Checkpoint, nameOf, type Tensor } from "../format/checkpoint.ts";
+import { notFinite } from "../format/not_finite.ts";
 import { readAt, reopen } from "../files/read.ts";
 import { sha256 } from "../files/node.ts";
 import {
@@ -61,7 +62,7 @@ export interface Against extends Verified {
 /**
  * Reads every byte of a checkpoint and checks every scale.
  *
- * @throws {CheckpointError} a scale is not a finite binary16, naming tensor, row and block
+ * @throws {CheckpointError} a scale is not finite, naming tensor, row and block
  */
 export async function verify(checkpoint: Checkpoint, options: VerifyOptions): Promise<Verified> {
   const { width } = checkpoint;
@@ -197,20 +198,8 @@ function blockAt(tensor: Tensor, index: number): { row: number; block: number } 
 
 function checkScale(checkpoint: Checkpoint, tensor: Tensor, first: number, result: ChunkResult): void {
   if (result.badScale < 0) return;
-  const { path, version } = checkpoint.files[tensor.file];
-  const index = first + result.badScale;
-  const { row, block } = blockAt(tensor, index);
-  const { blockBytes } = FORMATS.get(tensor.dtype) as BlockFormat;
-  const bits = new Uint8Array(2);
-  {
-    using file = reopen(path, version);
-    readAt(file, path, tensor.offset + index * blockBytes, bits);
-  }
-  const pattern = (bits[1] << 8 | bits[0]).toString(16).padStart(4, "0");
-  throw new CheckpointError(
-    { path, tensor: tensor.name, field: "scale" },
-    `row ${row} block ${block}: the binary16 ${pattern} is not finite; the file is damaged, quantize again`,
-  );
+  const place = { path: checkpoint.files[tensor.file].path, tensor: tensor.name };
+  throw notFinite(place, BLOCK, tensor.shape[1], first + result.badScale);
 }
 
 /** The SHA-256 of each file of a checkpoint: the header is read here, the tensors come in the order of the data. */

@@ -494,17 +494,17 @@ const FILES: [string, Uint8Array, string][] = [
   [
     "infinite",
     safetensors([blocks("v", 4), blocks("w", 4, 2, 1, 0x7c00)], Q4),
-    'tensor "w": scale: row 2 block 1: the binary16 7c00 is not finite; the file is damaged, quantize again',
+    'tensor "w": scale: row 2 block 1: the scale is not finite; the file is damaged, make or download it again',
   ],
   [
     "minus-infinite",
     safetensors([blocks("w", 4, 3, 0, 0xfc00)], Q4),
-    'tensor "w": scale: row 3 block 0: the binary16 fc00 is not finite; the file is damaged, quantize again',
+    'tensor "w": scale: row 3 block 0: the scale is not finite; the file is damaged, make or download it again',
   ],
   [
     "not-a-number",
     safetensors([blocks("w", 8, 0, 0, 0x7e01)], Q8),
-    'tensor "w": scale: row 0 block 0: the binary16 7e01 is not finite; the file is damaged, quantize again',
+    'tensor "w": scale: row 0 block 0: the scale is not finite; the file is damaged, make or download it again',
   ],
 ];
 

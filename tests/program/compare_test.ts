@@ -351,8 +351,8 @@ Deno.test("rabbit compare refuses a scale that is not finite", async () => {
     // Row 7, block 2 of 4.
     new DataView(file.buffer).setUint16(start + (7 * 4 + 2) * 34, 0xfc00, true);
     Deno.writeFileSync(path, file);
-    const message = `${path}: tensor "${name}": scale: row 7 block 2: not a finite binary16; ` +
-      "the file is damaged, quantize again";
+    const message = `${path}: tensor "${name}": scale: row 7 block 2: the scale is not finite; ` +
+      "the file is damaged, make or download it again";
     await refused(message, "compare", TINY, directory, ...IDS);
     await refused(message, "infer", "--model", directory, ...IDS);
   });

@@ -595,7 +595,7 @@ Deno.test("rabbit export refuses what llama.cpp could not run, or would run othe
     );
     Deno.writeFileSync(join(q4, WEIGHTS), file);
     await refused(
-      `${q4}/${WEIGHTS}: tensor "${name}": scale: row 7 block 2: not a finite binary16; the file is damaged, quantize again`,
+      `${q4}/${WEIGHTS}: tensor "${name}": scale: row 7 block 2: the scale is not finite; the file is damaged, make or download it again`,
       ...["export", "--in", q4, ...out],
     );
     const wide = join(temporary, "wide");
@@ -848,7 +848,7 @@ Deno.test("rabbit import refuses a weight that is not finite, or that the dtype 
     // The second block of row 3 of Q8_0: 2 blocks of 34 bytes a row; its scale is a NaN.
     spoil("token_embd.weight", 3 * 68 + 34, [0, 0x7e]);
     await refused(
-      `${path}: tensor "token_embd.weight": row 3 column 32: the weight is NaN; the file is damaged`,
+      `${path}: tensor "token_embd.weight": row 3 column 32: the weight is not finite; the file is damaged, make or download it again`,
       ...["import", "--gguf", path, "--out", out],
     );
     // Row 1, column 2 of F32: the largest finite value, which is nearer to BF16's infinity.

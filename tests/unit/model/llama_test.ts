@@ -362,8 +362,8 @@ Deno.test("Llama refuses a scale that is not finite, naming tensor, row and bloc
         const at = (50 * 4 + 3) * blockBytes;
         refuses(
           directory,
-          `${directory}/model.safetensors: tensor "${tensor}": scale: row 50 block 3: not a finite binary16; ` +
-            "the file is damaged, quantize again",
+          `${directory}/model.safetensors: tensor "${tensor}": scale: row 50 block 3: the scale is not finite; ` +
+            "the file is damaged, make or download it again",
           {
             change: (source) => ({
               path: source.path,

@@ -177,15 +177,15 @@ for (const bits of [4, 8] as const) {
         return entry;
       };
       const cases: [Entry, string][] = [
-        [at(0, 0x7c, 0), "row 0 block 0: the binary16 7c00"],
-        [at(7, 0xfc, 0), "row 1 block 3: the binary16 fc00"],
-        [at(13, 0x7e, 1), "row 3 block 1: the binary16 7e01"],
+        [at(0, 0x7c, 0), "row 0 block 0: the scale"],
+        [at(7, 0xfc, 0), "row 1 block 3: the scale"],
+        [at(13, 0x7e, 1), "row 3 block 1: the scale"],
       ];
       for (const [entry, where] of cases) {
         const file = quantizedFile(bits, [NORM, entry, SCALAR]);
         write(`${directory}/quant`, { [MODEL]: file });
         const message = `${directory}/quant/${MODEL}: tensor "w": scale: ${where} is not finite; ` +
-          "the file is damaged, quantize again";
+          "the file is damaged, make or download it again";
         for (const threads of [1, 2]) {
           const checkpoint = openCheckpoint(`${directory}/quant`);
           const alone = await assertRejects(() => verify(checkpoint, { threads }), CheckpointError);
@@ -281,8 +281,8 @@ for (const bits of [4, 8] as const) {
         );
         assertEquals(
           error.message,
-          `${directory}/quant/${MODEL}: tensor "zeros": scale: row ${row} block 2: the binary16 7c00 is not finite; ` +
-            "the file is damaged, quantize again",
+          `${directory}/quant/${MODEL}: tensor "zeros": scale: row ${row} block 2: the scale is not finite; ` +
+            "the file is damaged, make or download it again",
         );
       }
     }));
