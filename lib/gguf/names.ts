@@ -6,7 +6,7 @@
  */
 
 import { CheckpointError, quote } from "../errors.ts";
-import { type Config, parseConfig } from "../model/config.ts";
+import { type Config, modelTypeOf, parseConfig } from "../model/config.ts";
 import { type Part, tensorsOf } from "../model/tensors.ts";
 import { Keys } from "./keys.ts";
 import { ropeFactorsOf, ropeScaling } from "./rope_scaling.ts";
@@ -15,11 +15,10 @@ import { type Metadata, type Scalar, type Value, value } from "./values.ts";
 /** What llama.cpp has under one value of `general.architecture`. */
 interface Architecture {
   readonly name: string;
-  /** The class and the model_type that an import writes. */
+  /** The class of transformers that is exported as this, and that an import writes. */
   readonly huggingFace: string;
-  readonly modelType: string;
-  /** The classes that are exported as this. */
-  readonly takes: readonly string[];
+  /** The same of a model without biases whose layers all have a window, where that is another class. */
+  readonly windowed?: string;
   /** Rotates neighbouring rows of a head, not its halves: q and k have another order of rows than in safetensors. */
   readonly interleaved: boolean;
   /** Takes frequencies of its own, in `rope_freqs.weight`. */
@@ -28,6 +27,8 @@ interface Architecture {
   readonly freeHeadDim: boolean;
   /** Takes a bias on the output projection of attention. */
   readonly outputBias: boolean;
+  /** Whether attention_bias of config.json says that there are biases; otherwise the class has them, or has none. */
+  readonly biasField: boolean;
   /** A window is that of all layers. */
   readonly windows: boolean;
 }
@@ -36,34 +37,32 @@ const ARCHITECTURES: readonly Architecture[] = [
   {
     name: "llama",
     huggingFace: "LlamaForCausalLM",
-    modelType: "llama",
-    takes: ["LlamaForCausalLM", "MistralForCausalLM"],
+    windowed: "MistralForCausalLM",
     interleaved: true,
     ropeFactors: true,
     freeHeadDim: true,
     outputBias: true,
+    biasField: true,
     windows: true,
   },
   {
     name: "qwen2",
     huggingFace: "Qwen2ForCausalLM",
-    modelType: "qwen2",
-    takes: ["Qwen2ForCausalLM"],
     interleaved: false,
     ropeFactors: false,
     freeHeadDim: false,
     outputBias: false,
+    biasField: false,
     windows: false,
   },
   {
     name: "qwen3",
     huggingFace: "Qwen3ForCausalLM",
-    modelType: "qwen3",
-    takes: ["Qwen3ForCausalLM"],
     interleaved: false,
     ropeFactors: false,
     freeHeadDim: true,
     outputBias: false,
+    biasField: true,
     windows: false,
   },
 ];
@@ -85,7 +84,18 @@ export interface NamedTensor {
 
 /** The architecture of an exported configuration. @throws {CheckpointError} llama.cpp has none that computes the same */
 export function architectureOf(path: string, config: Config): string {
-  const found = ARCHITECTURES.find(({ takes }) => takes.includes(config.architecture))!;
+  const found = ARCHITECTURES.find(({ huggingFace, windowed }) =>
+    [huggingFace, windowed].includes(config.architecture)
+  );
+  if (found === undefined) {
+    const known = ARCHITECTURES.flatMap(({ huggingFace, windowed }) =>
+      windowed ? [huggingFace, windowed] : [huggingFace]
+    );
+    throw new CheckpointError(
+      { path, field: "architectures" },
+      `${quote(config.architecture)} can't be exported; ${known.join(", ")} can`,
+    );
+  }
   const refuse = (field: string, problem: string) => {
     throw new CheckpointError(
       { path, field },
@@ -306,16 +316,17 @@ export function configOf(
     if (length !== headDim) keys.fail(same, `${length}, but the heads have ${headDim}; the decoder needs them equal`);
   }
   const base = keys.float("rope.freq_base", 10000);
-  const attentionBias = name !== "qwen2" && weights.shape("blk.0.attn_q.bias") !== undefined;
+  const attentionBias = architecture.biasField && weights.shape("blk.0.attn_q.bias") !== undefined;
   const noWindow = (keys.optional("attention.sliding_window")?.value ?? 0) === 0;
   const window = noWindow ? 0 : keys.count("attention.sliding_window");
-  // A Llama with a window in every layer is a Mistral.
-  const mistral = window !== 0 && name === "llama" && !attentionBias;
+  const cls = window !== 0 && !attentionBias
+    ? architecture.windowed ?? architecture.huggingFace
+    : architecture.huggingFace;
   const json: Record<string, unknown> = {
     // Absent keys have defaults, which these null say are not meant.
     bos_token_id: null,
     eos_token_id: null,
-    architectures: [mistral ? "MistralForCausalLM" : architecture.huggingFace],
+    architectures: [cls],
     attention_bias: attentionBias,
     attention_dropout: 0,
     head_dim: headDim,
@@ -324,7 +335,7 @@ export function configOf(
     intermediate_size: keys.count("feed_forward_length"),
     max_position_embeddings: keys.count("context_length"),
     mlp_bias: false,
-    model_type: mistral ? "mistral" : architecture.modelType,
+    model_type: modelTypeOf(cls),
     num_attention_heads: heads,
     num_hidden_layers: keys.count("block_count"),
     num_key_value_heads: keys.count("attention.head_count_kv", heads),

@@ -111,6 +111,11 @@ const CLASSES: ReadonlyMap<string, Class> = new Map<string, Class>([
   }],
 ]);
 
+/** The model_type of a class that the decoder knows. */
+export function modelTypeOf(architecture: string): string {
+  return CLASSES.get(architecture)!.modelType;
+}
+
 /** What all classes take for absent keys. */
 const DEFAULTS = {
   hidden_size: 4096,

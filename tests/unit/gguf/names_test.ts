@@ -4,7 +4,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { join } from "@std/path/join";
 import { parseConfig } from "../../../lib/model/config.ts";
-import { configOf, metadataOf } from "../../../lib/gguf/names.ts";
+import { architectureOf, configOf, metadataOf } from "../../../lib/gguf/names.ts";
 import { ropeFactorsOf } from "../../../lib/gguf/rope_scaling.ts";
 import { CheckpointError } from "../../../lib/errors.ts";
 import { exportGguf, planExport } from "../../../lib/gguf/export.ts";
@@ -222,3 +222,13 @@ Deno.test("import and export refuse a weight that is not finite, naming its row 
     }
     assertEquals(tree(directory).filter((name) => name.includes("partial")), []);
   }));
+
+Deno.test("export refuses a class that GGUF has no architecture for, although the decoder knows it", () => {
+  const config = { ...parseConfig("config.json", JSON.stringify(LLAMA)), architecture: "NewForCausalLM" };
+  assertThrows(
+    () => architectureOf("config.json", config),
+    CheckpointError,
+    'config.json: architectures: "NewForCausalLM" can\'t be exported; ' +
+      "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM can",
+  );
+});
