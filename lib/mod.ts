@@ -29,7 +29,7 @@
 export { parseConfig } from "./model/config.ts";
 export type { Config, Family, Rope } from "./model/config.ts";
 export { readVocabulary } from "./gguf/vocabulary.ts";
-export type { Json, Special, Vocabulary } from "./gguf/vocabulary.ts";
+export type { Special, Vocabulary } from "./gguf/vocabulary.ts";
 export { CheckpointError, SystemError, UsageError } from "./errors.ts";
 export type { Place } from "./errors.ts";
 export {

@@ -55,7 +55,7 @@ export const exportCommand: Command = {
       tensors: plan.tensors.length,
       type: plan.type.name,
       architecture: plan.architecture,
-      tokenizer: vocabulary === undefined ? "none" : vocabulary.pieces ? "llama" : vocabulary.pre,
+      tokenizer: vocabulary === undefined ? "none" : vocabulary.sentencePiece ? "llama" : vocabulary.pre,
     });
     out.line({ digest });
     return 0;

@@ -22,7 +22,7 @@ export function specialIds({ special }: Vocabulary): Record<string, number | num
 
 /** The files of a tokenizer, by name. */
 export function vocabularyFiles(vocabulary: Vocabulary): Map<string, string> {
-  const { pieces, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
+  const { sentencePiece, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
   // An object of JavaScript would put tokens that are numbers first.
   const pairs = [...tokens.entries()].filter(([id]) => types[id] !== TYPE.unused)
     .map(([id, token]) => [JSON.stringify(token), id] as const);
@@ -50,20 +50,20 @@ export function vocabularyFiles(vocabulary: Vocabulary): Map<string, string> {
     ["tokenizer_config.json", JSON.stringify(settings, null, 2) + "\n"],
   ]);
   // These two alone would say byte-level BPE.
-  if (pieces === undefined) {
+  if (sentencePiece === undefined) {
     files.set("vocab.json", `{${vocab}}`);
     files.set("merges.txt", ["#version: 0.2", ...merges, ""].join("\n"));
   }
   return files;
 }
 
-function wholeTokenizer({ pre, pieces, tokens, types, merges, special, addBos, addEos }: Vocabulary) {
+function wholeTokenizer({ pre, sentencePiece, tokens, types, merges, special, addBos, addEos }: Vocabulary) {
   const added = [...tokens.entries()].filter(([id]) =>
     [TYPE.unknown, TYPE.control, TYPE.userDefined].includes(types[id])
   );
   const unknown = types.indexOf(TYPE.unknown);
-  const json = pieces
-    ? sentencePieceJson(pieces.prefix, unknown < 0 ? null : tokens[unknown])
+  const json = sentencePiece
+    ? sentencePieceJson(sentencePiece.prefix, unknown < 0 ? null : tokens[unknown])
     : tokenizerJson(splitNamed(pre)!);
   return {
     version: "1.0",

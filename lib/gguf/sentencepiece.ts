@@ -7,13 +7,10 @@
  */
 
 import { CheckpointError, quote } from "../errors.ts";
+import { at } from "./untyped.ts";
 
 /** The space's stand-in. */
 const SPACE = "\u2581";
-
-/** Nothing of a tokenizer.json is certain. */
-// deno-lint-ignore no-explicit-any
-type Json = any;
 
 /** A token that stands for one byte. */
 export const BYTE = /^<0x[0-9A-F]{2}>$/;
@@ -23,20 +20,20 @@ export const BYTE = /^<0x[0-9A-F]{2}>$/;
  *
  * @throws {CheckpointError} it does something else to texts, which GGUF can't express
  */
-export function spacePrefix(path: string, { normalizer, pre_tokenizer }: Json): boolean {
-  const steps: Json[] = [
-    normalizer?.normalizers ?? normalizer ?? [],
-    pre_tokenizer?.pretokenizers ?? pre_tokenizer ?? [],
-  ]
-    .flat();
+export function spacePrefix(path: string, json: unknown): boolean {
+  const steps: unknown[] = [
+    at(json, "normalizer", "normalizers") ?? at(json, "normalizer") ?? [],
+    at(json, "pre_tokenizer", "pretokenizers") ?? at(json, "pre_tokenizer") ?? [],
+  ].flat();
   let spaces = false;
   let prefix = false;
   for (const step of steps) {
-    if (step?.type === "Prepend" && step.prepend === SPACE) prefix = true;
-    else if (step?.type === "Replace" && step.pattern?.String === " " && step.content === SPACE) spaces = true;
-    else if (step?.type === "Metaspace" && step.replacement === SPACE && step.split !== true) {
+    const is = (key: string, wanted: unknown) => at(step, key) === wanted;
+    if (is("type", "Prepend") && is("prepend", SPACE)) prefix = true;
+    else if (is("type", "Replace") && at(step, "pattern", "String") === " " && is("content", SPACE)) spaces = true;
+    else if (is("type", "Metaspace") && is("replacement", SPACE) && !is("split", true)) {
       spaces = true;
-      prefix = step.prepend_scheme !== undefined ? step.prepend_scheme !== "never" : step.add_prefix_space !== false;
+      prefix = is("prepend_scheme", undefined) ? !is("add_prefix_space", false) : !is("prepend_scheme", "never");
     } else {
       throw new CheckpointError(
         { path, field: "normalizer" },

@@ -16,6 +16,7 @@ import { readTokenizer, type TokenizerFiles } from "../text/tokenizer_files.ts";
 import { Keys } from "./keys.ts";
 import { BYTE, mergesOf as mergesOfScores, scoresOf, spacePrefix } from "./sentencepiece.ts";
 import { splitNamed, SPLITS, tokenizerJson } from "./splits.ts";
+import { at } from "./untyped.ts";
 import { type Metadata, type Value, value } from "./values.ts";
 
 /** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
@@ -32,7 +33,7 @@ export interface Vocabulary {
   /** The name of a row of `SPLITS` of splits.ts, or one that the user gave; `default` for SentencePiece. */
   readonly pre: string;
   /** Of SentencePiece alone: a score for each id, and whether a space is put before a text. */
-  readonly pieces?: { readonly scores: readonly number[]; readonly prefix: boolean };
+  readonly sentencePiece?: { readonly scores: readonly number[]; readonly prefix: boolean };
   /** By id. */
   readonly tokens: readonly string[];
   /** By id: a value of {@link TYPE}. */
@@ -63,10 +64,6 @@ const SPECIAL_KEYS: readonly (readonly [Special, string])[] = [
 
 // ---------------------------------------------------------------- from Hugging Face's files
 
-/** The parts of a tokenizer.json and a tokenizer_config.json that matter here; nothing in them is certain. */
-// deno-lint-ignore no-explicit-any
-export type Json = any;
-
 /** What to do about a tokenizer that can't be exported. */
 const REMEDY = "move the tokenizer's files elsewhere to export the weights alone";
 
@@ -79,7 +76,7 @@ const REMEDY = "move the tokenizer's files elsewhere to export the weights alone
  * @returns undefined if the directory has none
  * @throws {CheckpointError} it is no byte-level BPE, or splits texts in a way that GGUF has no name for
  */
-export function readVocabulary(directory: string, size: number, config: Json, pre?: string): Vocabulary | undefined {
+export function readVocabulary(directory: string, size: number, config: unknown, pre?: string): Vocabulary | undefined {
   try {
     const files = readTokenizer(directory);
     return files && fromFiles(files, directory, size, config, pre);
@@ -92,27 +89,25 @@ function fromFiles(
   files: TokenizerFiles,
   directory: string,
   size: number,
-  config: Json,
+  config: unknown,
   pre?: string,
 ): Vocabulary {
-  const { path, value } = files.json;
-  const json = value as Json;
-  const { model } = json;
+  const { path, value: json } = files.json;
   const { tokens, types } = tokenList(files, size);
   const own = join(directory, "tokenizer_config.json");
   const settings = exists(own) ? readJsonObject(own, MAX_BYTES) : {};
-  const merges = mergesOf(path, model.merges);
-  const pieces = model.byte_fallback === true
+  const merges = mergesOf(path, at(json, "model", "merges"));
+  const sentencePiece = at(json, "model", "byte_fallback") === true
     ? { scores: scoresOf(path, tokens, (id) => types[id] === TYPE.normal, merges), prefix: spacePrefix(path, json) }
     : undefined;
   return {
-    pre: pre ?? (pieces ? "default" : splitOf(path, json)),
-    pieces,
+    pre: pre ?? (sentencePiece ? "default" : splitOf(path, json)),
+    sentencePiece,
     tokens,
     types,
     merges,
     special: specialOf(tokens, files.special, config),
-    ...ends(json.post_processor, settings, tokens),
+    ...ends(at(json, "post_processor"), settings, tokens),
     chatTemplate: readChatTemplate(directory)?.template,
   };
 }
@@ -156,7 +151,7 @@ function tooLong(token: string): string {
   return `${quote(token)} has ${token.length} characters; the limit is ${MAX_TOKEN}`;
 }
 
-function mergesOf(path: string, merges: Json): string[] {
+function mergesOf(path: string, merges: unknown): string[] {
   const place = { path, field: "merges" };
   if (!Array.isArray(merges)) throw new CheckpointError(place, "expected a list");
   return merges.map((merge) => {
@@ -170,7 +165,7 @@ function mergesOf(path: string, merges: Json): string[] {
 }
 
 /** llama.cpp's name for how a tokenizer.json splits a text. */
-function splitOf(path: string, json: Json): string {
+function splitOf(path: string, json: unknown): string {
   const found = spell(json);
   const split = SPLITS.find((split) => spell(tokenizerJson(split)) === found);
   if (split !== undefined) return split.name;
@@ -181,31 +176,35 @@ function splitOf(path: string, json: Json): string {
 }
 
 /** What a tokenizer.json does to a text before the merges, in one line. */
-function spell({ pre_tokenizer, normalizer, model }: Json): string {
-  const parts = (json: Json, list: string): Json[] => {
-    if (json === null || json === undefined) return [];
-    return Array.isArray(json?.[list]) ? json[list].flatMap((part: Json) => parts(part, list)) : [json];
+function spell(json: unknown): string {
+  const parts = (part: unknown, list: string): unknown[] => {
+    if (part === null || part === undefined) return [];
+    const inner = at(part, list);
+    return Array.isArray(inner) ? inner.flatMap((part) => parts(part, list)) : [part];
   };
+  const typeOf = (part: unknown) => String(at(part, "type"));
   // llama.cpp has no normalization; NFC, which leaves nearly every text as it is, is not missed.
-  const normal = parts(normalizer, "normalizers").map((step) => String(step?.type)).filter((type) => type !== "NFC");
-  const split = parts(pre_tokenizer, "pretokenizers").map((part) => {
-    if (part?.type === "Digits") return `Digits ${part.individual_digits === true}`;
-    if (part?.type === "ByteLevel") return `ByteLevel ${part.use_regex ?? true} ${part.add_prefix_space === true}`;
-    const pattern = part?.pattern?.Regex ?? part?.pattern?.String;
-    return part?.type === "Split" ? `Split ${part.behavior} ${part.invert === true} ${pattern}` : String(part?.type);
+  const normal = parts(at(json, "normalizer"), "normalizers").map(typeOf).filter((type) => type !== "NFC");
+  const split = parts(at(json, "pre_tokenizer"), "pretokenizers").map((part) => {
+    const is = (key: string) => at(part, key) === true;
+    const type = typeOf(part);
+    if (type === "Digits") return `Digits ${is("individual_digits")}`;
+    if (type === "ByteLevel") return `ByteLevel ${at(part, "use_regex") ?? true} ${is("add_prefix_space")}`;
+    const pattern = at(part, "pattern", "Regex") ?? at(part, "pattern", "String");
+    return type === "Split" ? `Split ${at(part, "behavior")} ${is("invert")} ${pattern}` : type;
   });
-  return [...normal, ...split, model.ignore_merges === true ? "ignore_merges" : "merges"].join(", ");
+  return [...normal, ...split, at(json, "model", "ignore_merges") === true ? "ignore_merges" : "merges"].join(", ");
 }
 
 /** The ids that the tokenizer's files name, then those of config.json. */
 function specialOf(
   tokens: readonly string[],
   special: Readonly<Record<string, string>>,
-  config: Json,
+  config: unknown,
 ): Map<Special, number> {
   const ids = (word: string): number[] => {
     const named = tokens.indexOf(special[`${word}_token`] ?? "");
-    const listed: unknown[] = [config[`${word}_token_id`]].flat();
+    const listed: unknown[] = [at(config, `${word}_token_id`)].flat();
     const fits = (id: unknown) => Number.isSafeInteger(id) && (id as number) >= 0 && (id as number) < tokens.length;
     return [...new Set([named, ...listed].filter(fits) as number[])];
   };
@@ -222,12 +221,16 @@ function specialOf(
 }
 
 /** Whether the tokenizer puts bos before a text and eos behind it. */
-function ends(processor: Json, settings: Json, tokens: readonly string[]): { addBos: boolean; addEos: boolean } {
-  const steps = Array.isArray(processor?.processors) ? processor.processors : [processor];
-  const single = steps.find((step: Json) => step?.type === "TemplateProcessing")?.single;
-  const template: Json[] = Array.isArray(single) ? single : [];
-  const special = (part: Json) => tokens.includes(part?.SpecialToken?.id);
-  const flag = (name: string, otherwise: boolean) => typeof settings[name] === "boolean" ? settings[name] : otherwise;
+function ends(processor: unknown, settings: unknown, tokens: readonly string[]): { addBos: boolean; addEos: boolean } {
+  const processors = at(processor, "processors");
+  const steps: unknown[] = Array.isArray(processors) ? processors : [processor];
+  const single = at(steps.find((step) => at(step, "type") === "TemplateProcessing"), "single");
+  const template: unknown[] = Array.isArray(single) ? single : [];
+  const special = (part: unknown) => tokens.includes(at(part, "SpecialToken", "id") as string);
+  const flag = (name: string, otherwise: boolean) => {
+    const value = at(settings, name);
+    return typeof value === "boolean" ? value : otherwise;
+  };
   return {
     addBos: flag("add_bos_token", template.length > 1 && special(template[0])),
     addEos: flag("add_eos_token", template.length > 1 && special(template.at(-1))),
@@ -240,17 +243,17 @@ function ends(processor: Json, settings: Json, tokens: readonly string[]): { add
 export function vocabularyMetadata(vocabulary: Vocabulary | undefined): [string, Value][] {
   const key = (name: string) => `tokenizer.ggml.${name}`;
   if (vocabulary === undefined) return [[key("model"), value("string", "none")]];
-  const { pre, pieces, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
+  const { pre, sentencePiece, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
   const pairs: [string, Value][] = [
-    [key("model"), value("string", pieces ? "llama" : "gpt2")],
+    [key("model"), value("string", sentencePiece ? "llama" : "gpt2")],
     [key("pre"), value("string", pre)],
     [key("tokens"), { type: "string", values: tokens }],
     [key("token_type"), { type: "i32", values: types }],
   ];
-  if (pieces === undefined) pairs.push([key("merges"), { type: "string", values: merges }]);
+  if (sentencePiece === undefined) pairs.push([key("merges"), { type: "string", values: merges }]);
   else {
-    pairs.push([key("scores"), { type: "f32", values: pieces.scores }]);
-    pairs.push([key("add_space_prefix"), value("bool", pieces.prefix)]);
+    pairs.push([key("scores"), { type: "f32", values: sentencePiece.scores }]);
+    pairs.push([key("add_space_prefix"), value("bool", sentencePiece.prefix)]);
   }
   for (const [word, name] of SPECIAL_KEYS) {
     const id = special.get(word);
@@ -310,7 +313,7 @@ export function vocabularyOf(path: string, metadata: Metadata, size: number): Fo
   return {
     vocabulary: {
       pre,
-      pieces: scores && { scores, prefix: keys.optional("add_space_prefix")?.value !== false },
+      sentencePiece: scores && { scores, prefix: keys.optional("add_space_prefix")?.value !== false },
       tokens,
       types,
       merges,
