@@ -11,6 +11,36 @@
 import { ATTENTION_TOP } from "./operations.ts";
 import { Stalls } from "./stalls.ts";
 import { instantiate } from "./codec_wasm.ts";
+import {
+  ATTEND_BYTES,
+  ATTEND_COUNT,
+  ATTEND_FACTORS,
+  ATTEND_HEAD_DIM,
+  ATTEND_KEY_SCALES,
+  ATTEND_KEYS,
+  ATTEND_LENGTH,
+  ATTEND_OUT,
+  ATTEND_Q,
+  ATTEND_SCORE_ROW,
+  ATTEND_SCORES,
+  ATTEND_SUMS,
+  ATTEND_VALUE_SCALES,
+  ATTEND_VALUES,
+  BLOCK_F32,
+  BLOCK_I16,
+  BLOCK_I8,
+  GROUP,
+  GROUP_16,
+  GROUP_F32,
+  GROUP_Q4,
+  GROUP_Q8,
+  GROUP_RESULT,
+  KEY_POSITIONS,
+  STREAMS,
+  UNPACKED,
+  UNPACKED_SUMS,
+  VALUE_POSITIONS,
+} from "./wasm/layout.ts";
 
 /** Where things are in the control area: int32 words, each on a cache line of its own. */
 export const CONTROL = {
@@ -49,23 +79,14 @@ export const MODE = { f32: 0, i8: 1, i16: 2, i16paired: 3, i8paired: 4 } as cons
 /** The kinds of packed matrices, as the kernels number them. */
 export const KINDS = ["q4", "q8", "bf16", "f16", "f32"] as const;
 
-/** Bytes of a group (8 rows) and a block of columns, scales and all, by kind. */
-export const GROUP_BYTES = [144, 272, 512, 512, 1024] as const;
-
-/** Rows of a group. */
-export const GROUP = 8;
-
-/** Bytes of the results of a group, for one token. */
-const ROW_BYTES = GROUP * 4;
+/** Bytes of a group and a block of columns, scales and all, by kind. */
+export const GROUP_BYTES = [GROUP_Q4, GROUP_Q8, GROUP_16, GROUP_16, GROUP_F32] as const;
 
 /** Tokens that a piece of work takes at once: their results stay in a processor's cache. */
 export const TOKEN_TILE = 64;
 
 /** Groups that it takes at once, for the same reason. */
 export const GROUP_TILE = 32;
-
-/** Streams of a matrix that the kernels for one token read at once, a group of each in turn: a quad of groups. */
-const STREAMS = 4;
 
 /** Quads that a piece of work takes at most: with the groups that are left over, their results fit a tile. */
 const QUAD_TILE = 256;
@@ -112,7 +133,7 @@ const HEAD_ROOMS = 6;
 const TILE_BYTES = TOKEN_TILE * GROUP_TILE * GROUP * 4;
 
 /** Bytes of two groups of a block as binary32, and of their sums, which exact products need. */
-const UNPACKED_BYTES = 2 * GROUP * 32 * 4 + 2 * GROUP * 4 * TOKEN_TILE;
+const UNPACKED_BYTES = UNPACKED + UNPACKED_SUMS * TOKEN_TILE;
 
 /** What every thread must know before the first program. */
 export interface Layout {
@@ -141,6 +162,8 @@ export interface Scratch {
   readonly tiles: number;
   /** Two groups of a block as binary32, and their sums. */
   readonly unpacked: number;
+  /** The parameters of attention. */
+  readonly attend: number;
 }
 
 /**
@@ -156,12 +179,13 @@ export function takeScratch(take: (bytes: number) => number, preparedBytes: numb
     scores: take(scoreBytes),
     tiles: take(Math.max(2 * TILE_BYTES, HEAD_ROOMS * HEAD_ROOM)),
     unpacked: take(UNPACKED_BYTES),
+    attend: take(ATTEND_BYTES),
   };
 }
 
 /** Bytes of one token's prepared activations, by mode: binary32, or integers with scales and sums. */
 export function preparedBytes(mode: number, blocks: number): number {
-  return blocks * (mode === MODE.f32 ? 32 * 4 : mode === MODE.i8 ? 32 + 8 : 32 * 2 + 8);
+  return blocks * (mode === MODE.f32 ? BLOCK_F32 : mode === MODE.i8 ? BLOCK_I8 : BLOCK_I16);
 }
 
 /** Where a thread counts the programs that it has left. */
@@ -532,16 +556,16 @@ export class Machine {
     const units = Math.max(1, perStream);
     const first = this.#far(c, c[at], x, perStream);
     const second = then === THEN.gate ? this.#far(c, c[at + 5], x, perStream) : undefined;
-    const rest = y + STREAMS * perStream * ROW_BYTES;
+    const rest = y + STREAMS * perStream * GROUP_RESULT;
     const tile = this.#scratch[0].tiles;
     const direct = then === THEN.write;
     const run = (from: number, to: number) => {
       const quads = Math.min(to, perStream) - from;
       // What does not fill the streams goes with the last piece.
       const left = to === units ? groups - STREAMS * perStream : 0;
-      const out = y + from * ROW_BYTES;
-      const step = quads * ROW_BYTES;
-      if (direct) first.multiply(from, quads, left, out, perStream * ROW_BYTES, rest);
+      const out = y + from * GROUP_RESULT;
+      const step = quads * GROUP_RESULT;
+      if (direct) first.multiply(from, quads, left, out, perStream * GROUP_RESULT, rest);
       else first.multiply(from, quads, left, tile, step, tile + STREAMS * step);
       if (direct && bias === 0) return;
       if (second !== undefined) {
@@ -551,7 +575,7 @@ export class Machine {
       for (let s = 0; s <= STREAMS; s++) {
         const length = (s < STREAMS ? quads : left) * GROUP;
         if (length <= 0) continue;
-        const place = s < STREAMS ? out + s * perStream * ROW_BYTES : rest;
+        const place = s < STREAMS ? out + s * perStream * GROUP_RESULT : rest;
         this.#then(then, direct ? place : tile + s * step, bias === 0 ? 0 : bias + (place - y), place, length);
       }
     };
@@ -607,7 +631,7 @@ export class Machine {
       const length = (end - start) * GROUP;
       for (let t = 0; t < tokens; t += TOKEN_TILE) {
         const n = Math.min(TOKEN_TILE, tokens - t);
-        const out = y + t * yStride + start * ROW_BYTES;
+        const out = y + t * yStride + start * GROUP_RESULT;
         const result = direct ? out : tile;
         const stride = direct ? yStride : length * 4;
         this.#product(record, c, x + t * xStride, xStride, n, start, end, result, stride);
@@ -615,7 +639,13 @@ export class Machine {
           this.#product(other, c, x + t * xStride, xStride, n, start, end, tile + TILE_BYTES, stride);
         }
         for (let k = 0; k < n; k++) {
-          this.#then(then, result + k * stride, bias === 0 ? 0 : bias + start * ROW_BYTES, out + k * yStride, length);
+          this.#then(
+            then,
+            result + k * stride,
+            bias === 0 ? 0 : bias + start * GROUP_RESULT,
+            out + k * yStride,
+            length,
+          );
         }
       }
     };
@@ -687,8 +717,8 @@ export class Machine {
     this.#turn(a, key, a.kNorm, a.kEps, t, turned);
     const scales = this.#floats;
     // In blocks of 8 positions, pair by pair; values of two positions stand side by side.
-    const keyAt = a.keys + (row - row % 8) * rowBytes + (row % 8) * 2 * size;
-    const valueAt = a.values + (row - row % 2) * rowBytes + (row % 2) * size;
+    const keyAt = a.keys + (row - row % KEY_POSITIONS) * rowBytes + (row % KEY_POSITIONS) * 2 * size;
+    const valueAt = a.values + (row - row % VALUE_POSITIONS) * rowBytes + (row % VALUE_POSITIONS) * size;
     scales[(a.keyScales >>> 2) + row] = quantize_key(size, turned, headDim, a.top, keyAt);
     scales[(a.valueScales >>> 2) + row] = quantize_value(size, value, headDim, a.top, valueAt);
   }
@@ -720,21 +750,22 @@ export class Machine {
         this.#floats[(factors >>> 2) + j] = size === 4 ? scale : scale *
           wasm.quantize_head(q + j * headDim * 4, headDim, ATTENTION_TOP.query, integers + j * length * 2);
       }
-      wasm[ATTENTION_KERNELS[size][heads - 1]](
-        size === 4 ? q : integers,
-        factors,
-        a.keys + row * rowBytes,
-        a.keyScales + row * 4,
-        a.values + row * rowBytes,
-        a.valueScales + row * 4,
-        a.position + t + 1,
-        length,
-        this.#scratch[0].scores,
-        this.#layout.scoreBytes / MOST_HEADS,
-        sums,
-        headDim,
-        a.out + offset,
-      );
+      const params = this.#scratch[0].attend;
+      const set = (place: number, value: number) => this.#words[(params + place) >>> 2] = value;
+      set(ATTEND_Q, size === 4 ? q : integers);
+      set(ATTEND_FACTORS, factors);
+      set(ATTEND_KEYS, a.keys + row * rowBytes);
+      set(ATTEND_KEY_SCALES, a.keyScales + row * 4);
+      set(ATTEND_VALUES, a.values + row * rowBytes);
+      set(ATTEND_VALUE_SCALES, a.valueScales + row * 4);
+      set(ATTEND_COUNT, a.position + t + 1);
+      set(ATTEND_LENGTH, length);
+      set(ATTEND_SCORES, this.#scratch[0].scores);
+      set(ATTEND_SCORE_ROW, this.#layout.scoreBytes / MOST_HEADS);
+      set(ATTEND_SUMS, sums);
+      set(ATTEND_HEAD_DIM, headDim);
+      set(ATTEND_OUT, a.out + offset);
+      wasm[ATTENTION_KERNELS[size][heads - 1]](params);
       h += heads;
     }
   }

@@ -7,6 +7,9 @@
  */
 
 import type { Format } from "../format/blocks.ts";
+import { CHUNK, COLUMNS } from "./wasm/layout.ts";
+
+export { CHUNK as ATTENTION_CHUNK, COLUMNS };
 
 /**
  * What a product reads: `f32` are the activations themselves; `i16` and `i8` are blocks of 32 integers of at most 32767
@@ -151,9 +154,6 @@ export interface Operations {
   close(): void;
 }
 
-/** Columns of a block, of activations and of every packed matrix. */
-export const COLUMNS = 32;
-
 /** `width` rounded up to whole blocks: the length of a row in memory. */
 export function padded(width: number): number {
   return Math.ceil(width / COLUMNS) * COLUMNS;
@@ -166,9 +166,6 @@ export function activationsFor(format: Format, asked: Activations): Activations 
 
 /** The largest integers that attention works with, by what is asked for: keys and values, queries, softmax weights. */
 export const ATTENTION_TOP = { i8: 127, i16: 2047, query: 2047, weight: 32767 } as const;
-
-/** Positions whose products of integers are summed before they become binary32. */
-export const ATTENTION_CHUNK = 32;
 
 /** What the cache holds: integers when they are asked for and the dot of two heads fits 32 bits (512 * 2047^2 < 2^31). */
 export function cacheFor(headDim: number, asked: Activations): Activations {

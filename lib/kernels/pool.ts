@@ -25,7 +25,6 @@ import {
   CONTROL,
   controlWords,
   countersOf,
-  GROUP,
   GROUP_BYTES,
   KINDS,
   type Layout,
@@ -61,6 +60,7 @@ import {
   type RopeTable,
   type Vector,
 } from "./operations.ts";
+import { GROUP } from "./wasm/layout.ts";
 import { FIRST_ADDRESS, instantiate, MARGIN_BYTES, MAX_PAGES, PAGE } from "./codec_wasm.ts";
 
 /** How the matrices of a format are held. */

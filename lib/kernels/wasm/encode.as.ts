@@ -3,12 +3,7 @@
 //
 // A source kind is a constant of the call, so that each export is compiled for one kind of weight.
 
-const BF16: i32 = 0;
-const F16: i32 = 1;
-const F32: i32 = 2;
-const F64: i32 = 3;
-
-const BLOCK: i32 = 32;
+import { BF16, F16, F32, F64, Q4_BLOCK, Q8_BLOCK } from "./layout";
 
 // What an encoder returns when a block can't be encoded: its index. The caller finds out why with the scalar code.
 const DONE: i32 = -1;
@@ -213,7 +208,7 @@ function encode4(kind: i32, bits: i32, src: usize, step: usize, dst: usize, size
 @inline
 function encode(kind: i32, bits: i32, src: usize, dst: usize, blocks: i32): i32 {
   const step: usize = kind == F64 ? 256 : kind == F32 ? 128 : 64;
-  const size: usize = bits == 4 ? 18 : 34;
+  const size: usize = bits == 4 ? Q4_BLOCK : Q8_BLOCK;
   let b = 0;
   for (; b + 4 <= blocks; b += 4, src += 4 * step, dst += 4 * size) {
     if (!encode4(kind, bits, src, step, dst, size)) break;
@@ -281,7 +276,7 @@ export function first_difference(a: usize, b: usize, bytes: i32): i32 {
 @inline
 function error(kind: i32, bits: i32, src: usize, quant: usize, blocks: i32, out: usize): void {
   const step: usize = kind == F64 ? 256 : kind == F32 ? 128 : 64;
-  const size: usize = bits == 4 ? 18 : 34;
+  const size: usize = bits == 4 ? Q4_BLOCK : Q8_BLOCK;
   let errors = f64x2.splat(0), squares = f64x2.splat(0);
   for (let b = 0; b < blocks; b++, src += step, quant += size) {
     const bits16 = <u32> load<u16>(quant);

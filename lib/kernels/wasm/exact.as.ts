@@ -1,0 +1,400 @@
+// AssemblyScript: products of a matrix with binary32 activations, straight from the blocks. reference.ts defines the
+// result of each, down to the order of the additions; tests/unit/kernels/pool_test.ts holds these functions to it bit for bit.
+
+import {
+  highBias, highNibble, highOf, highPower, lowBias, lowOf, lowPower, maskOf, pairOf, quadBytes, twoColumns, wordOf,
+} from "./decode.as";
+import { blockBytes, halfBits, halfPower, hasScales, lane0, lane1, lane2, lane3, payloadBytes, scalesOf } from "./lanes.as";
+import { BF16, BLOCK_F32, F16, F32, GROUP_RESULT, Q4, Q8, STREAMS, UNPACKED, UNPACKED_SUMS } from "./layout";
+
+/** The sum of one block over one token, added to the row's sum; `scales` only count for q4 and q8. */
+@inline
+function finish(kind: i32, sum: v128, low: v128, high: v128, scales: v128): v128 {
+  const block = f32x4.add(low, high);
+  return f32x4.add(sum, hasScales(kind) ? f32x4.mul(block, scales) : block);
+}
+
+@inline
+function madd(sum: v128, w: v128, x: v128): v128 {
+  return f32x4.add(sum, f32x4.mul(w, x));
+}
+
+/** Adds to y the products of one block of a group (8 rows) with one token; exact binary32 activations. */
+@inline
+function block1(
+  kind: i32,
+  w: usize,
+  x: usize,
+  y: usize,
+  mask: v128,
+  mask2: v128,
+  power: v128,
+  power2: v128,
+  bias: v128,
+  bias2: v128,
+  bits: v128,
+  scale: v128,
+): void {
+  let aLow = f32x4.splat(0), aHigh = f32x4.splat(0), bLow = f32x4.splat(0), bHigh = f32x4.splat(0);
+  for (const end = x + 64; x < end; x += 16, w += quadBytes(kind)) {
+    const lows = v128.load(x), highs = v128.load(x, 64);
+    const pWord = wordOf(kind, w, 0), qWord = wordOf(kind, w, 1);
+    let v = lane0(lows);
+    let u = lane0(highs);
+    let p = pairOf(kind, w, 0, 0, pWord);
+    let q = pairOf(kind, w, 0, 1, qWord);
+    aLow = madd(aLow, lowOf(kind, w, 0, 0, p, mask, power, bias), v);
+    aHigh = madd(aHigh, highOf(kind, w, 0, 0, p, mask2, power2, bias2), u);
+    bLow = madd(bLow, lowOf(kind, w, 0, 1, q, mask, power, bias), v);
+    bHigh = madd(bHigh, highOf(kind, w, 0, 1, q, mask2, power2, bias2), u);
+    v = lane1(lows);
+    u = lane1(highs);
+    p = pairOf(kind, w, 1, 0, pWord);
+    q = pairOf(kind, w, 1, 1, qWord);
+    aLow = madd(aLow, lowOf(kind, w, 1, 0, p, mask, power, bias), v);
+    aHigh = madd(aHigh, highOf(kind, w, 1, 0, p, mask2, power2, bias2), u);
+    bLow = madd(bLow, lowOf(kind, w, 1, 1, q, mask, power, bias), v);
+    bHigh = madd(bHigh, highOf(kind, w, 1, 1, q, mask2, power2, bias2), u);
+    v = lane2(lows);
+    u = lane2(highs);
+    p = pairOf(kind, w, 2, 0, pWord);
+    q = pairOf(kind, w, 2, 1, qWord);
+    aLow = madd(aLow, lowOf(kind, w, 2, 0, p, mask, power, bias), v);
+    aHigh = madd(aHigh, highOf(kind, w, 2, 0, p, mask2, power2, bias2), u);
+    bLow = madd(bLow, lowOf(kind, w, 2, 1, q, mask, power, bias), v);
+    bHigh = madd(bHigh, highOf(kind, w, 2, 1, q, mask2, power2, bias2), u);
+    v = lane3(lows);
+    u = lane3(highs);
+    p = pairOf(kind, w, 3, 0, pWord);
+    q = pairOf(kind, w, 3, 1, qWord);
+    aLow = madd(aLow, lowOf(kind, w, 3, 0, p, mask, power, bias), v);
+    aHigh = madd(aHigh, highOf(kind, w, 3, 0, p, mask2, power2, bias2), u);
+    bLow = madd(bLow, lowOf(kind, w, 3, 1, q, mask, power, bias), v);
+    bHigh = madd(bHigh, highOf(kind, w, 3, 1, q, mask2, power2, bias2), u);
+  }
+  const packed = hasScales(kind) ? v128.load(w) : mask;
+  const a = finish(kind, v128.load(y), aLow, aHigh, scalesOf(0, packed, bits, scale));
+  const b = finish(kind, v128.load(y, 16), bLow, bHigh, scalesOf(1, packed, bits, scale));
+  v128.store(y, a);
+  v128.store(y, b, 16);
+}
+
+/**
+ * `groups` groups of each of `streams` streams times one token; exact binary32 activations. See {@link f32_q4_far}.
+ *
+ * @param xStep bytes from one block of the token to the next one
+ */
+@inline
+function far(
+  kind: i32,
+  streams: i32,
+  w: usize,
+  step: usize,
+  x: usize,
+  xStep: usize,
+  blocks: i32,
+  y: usize,
+  yStep: usize,
+  groups: i32,
+): void {
+  const mask = maskOf(kind), mask2 = kind == Q4 ? i32x4.splat(highNibble) : mask;
+  const power = f32x4.splat(kind == Q4 ? lowPower : halfPower), power2 = kind == Q4 ? f32x4.splat(highPower) : power;
+  const bias = f32x4.splat(lowBias), bias2 = f32x4.splat(highBias);
+  const bits = i32x4.splat(halfBits), scale = f32x4.splat(halfPower);
+  for (let g = 0; g < groups; g++, y += GROUP_RESULT) {
+    for (let s = 0, out = y; s < streams; s++, out += yStep) {
+      v128.store(out, f32x4.splat(0));
+      v128.store(out, f32x4.splat(0), 16);
+    }
+    for (let n = 0, at = x; n < blocks; n++, at += xStep, w += blockBytes(kind)) {
+      for (let s = 0, from = w, out = y; s < streams; s++, from += step, out += yStep) {
+        block1(kind, from, at, out, mask, mask2, power, power2, bias, bias2, bits, scale);
+      }
+    }
+  }
+}
+
+
+/**
+ * A block of two groups, the second at w2, as binary32, for q4 and q8 without the scales: for each of the 32 columns the
+ * 16 rows.
+ */
+@inline
+function unpackBlocks(
+  kind: i32,
+  w: usize,
+  w2: usize,
+  room: usize,
+  mask: v128,
+  mask2: v128,
+  power: v128,
+  power2: v128,
+  bias: v128,
+  bias2: v128,
+): void {
+  for (let j = 0; j < 8; j++, room += 128) {
+    const at = w + twoColumns(kind, j), at2 = w2 + twoColumns(kind, j);
+    let p = pairOf(kind, at, 0, 0, wordOf(kind, at, 0));
+    let q = pairOf(kind, at, 0, 1, wordOf(kind, at, 1));
+    let r = pairOf(kind, at2, 0, 0, wordOf(kind, at2, 0));
+    let s = pairOf(kind, at2, 0, 1, wordOf(kind, at2, 1));
+    v128.store(room, lowOf(kind, at, 0, 0, p, mask, power, bias));
+    v128.store(room, lowOf(kind, at, 0, 1, q, mask, power, bias), 16);
+    v128.store(room, lowOf(kind, at2, 0, 0, r, mask, power, bias), 32);
+    v128.store(room, lowOf(kind, at2, 0, 1, s, mask, power, bias), 48);
+    v128.store(room, highOf(kind, at, 0, 0, p, mask2, power2, bias2), 1024);
+    v128.store(room, highOf(kind, at, 0, 1, q, mask2, power2, bias2), 1040);
+    v128.store(room, highOf(kind, at2, 0, 0, r, mask2, power2, bias2), 1056);
+    v128.store(room, highOf(kind, at2, 0, 1, s, mask2, power2, bias2), 1072);
+    p = pairOf(kind, at, 1, 0, wordOf(kind, at, 0));
+    q = pairOf(kind, at, 1, 1, wordOf(kind, at, 1));
+    r = pairOf(kind, at2, 1, 0, wordOf(kind, at2, 0));
+    s = pairOf(kind, at2, 1, 1, wordOf(kind, at2, 1));
+    v128.store(room, lowOf(kind, at, 1, 0, p, mask, power, bias), 64);
+    v128.store(room, lowOf(kind, at, 1, 1, q, mask, power, bias), 80);
+    v128.store(room, lowOf(kind, at2, 1, 0, r, mask, power, bias), 96);
+    v128.store(room, lowOf(kind, at2, 1, 1, s, mask, power, bias), 112);
+    v128.store(room, highOf(kind, at, 1, 0, p, mask2, power2, bias2), 1088);
+    v128.store(room, highOf(kind, at, 1, 1, q, mask2, power2, bias2), 1104);
+    v128.store(room, highOf(kind, at2, 1, 0, r, mask2, power2, bias2), 1120);
+    v128.store(room, highOf(kind, at2, 1, 1, s, mask2, power2, bias2), 1136);
+  }
+}
+
+/** Adds the sums of a block, p to s over its first columns and i to l over the others, to those of a token's 16 rows. */
+@inline
+function addBlock(
+  kind: i32,
+  sums: usize,
+  p: v128,
+  i: v128,
+  q: v128,
+  j: v128,
+  r: v128,
+  k: v128,
+  s: v128,
+  l: v128,
+  c: v128,
+  d: v128,
+  e: v128,
+  f: v128,
+): void {
+  const a = finish(kind, v128.load(sums), p, i, c), b = finish(kind, v128.load(sums, 16), q, j, d);
+  const g = finish(kind, v128.load(sums, 32), r, k, e), h = finish(kind, v128.load(sums, 48), s, l, f);
+  v128.store(sums, a);
+  v128.store(sums, b, 16);
+  v128.store(sums, g, 32);
+  v128.store(sums, h, 48);
+}
+
+/**
+ * Adds the products of a block of two groups with four tokens to their sums. Columns 0 to 15 of the block come first, then
+ * 16 to 31, in a loop of their own: one loop for both, which keeps the first sums, took 1 to 9 % longer, a function that
+ * is called twice 10 to 15 %.
+ *
+ * @param at what {@link unpackBlocks} made
+ * @param sums of each token those of the 16 rows
+ * @param c,d,e,f the scales of the 16 rows, which only count for q4 and q8
+ */
+@inline
+function tile(
+  kind: i32,
+  at: usize,
+  x: usize,
+  sums: usize,
+  c: v128,
+  d: v128,
+  e: v128,
+  f: v128,
+): void {
+  let p0 = f32x4.splat(0), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
+  let r0 = p0, r1 = p0, r2 = p0, r3 = p0, s0 = p0, s1 = p0, s2 = p0, s3 = p0;
+  for (const end = at + 1024; at < end; at += 128, x += 8) {
+    let t = v128.load(at), u = v128.load(at, 16), v = v128.load(at, 32), z = v128.load(at, 48);
+    let o = v128.load32_splat(x);
+    p0 = madd(p0, t, o), q0 = madd(q0, u, o);
+    r0 = madd(r0, v, o), s0 = madd(s0, z, o);
+    o = v128.load32_splat(x, 128);
+    p1 = madd(p1, t, o), q1 = madd(q1, u, o);
+    r1 = madd(r1, v, o), s1 = madd(s1, z, o);
+    o = v128.load32_splat(x, 256);
+    p2 = madd(p2, t, o), q2 = madd(q2, u, o);
+    r2 = madd(r2, v, o), s2 = madd(s2, z, o);
+    o = v128.load32_splat(x, 384);
+    p3 = madd(p3, t, o), q3 = madd(q3, u, o);
+    r3 = madd(r3, v, o), s3 = madd(s3, z, o);
+    t = v128.load(at, 64), u = v128.load(at, 80), v = v128.load(at, 96), z = v128.load(at, 112);
+    o = v128.load32_splat(x, 4);
+    p0 = madd(p0, t, o), q0 = madd(q0, u, o);
+    r0 = madd(r0, v, o), s0 = madd(s0, z, o);
+    o = v128.load32_splat(x, 132);
+    p1 = madd(p1, t, o), q1 = madd(q1, u, o);
+    r1 = madd(r1, v, o), s1 = madd(s1, z, o);
+    o = v128.load32_splat(x, 260);
+    p2 = madd(p2, t, o), q2 = madd(q2, u, o);
+    r2 = madd(r2, v, o), s2 = madd(s2, z, o);
+    o = v128.load32_splat(x, 388);
+    p3 = madd(p3, t, o), q3 = madd(q3, u, o);
+    r3 = madd(r3, v, o), s3 = madd(s3, z, o);
+  }
+  let i0 = f32x4.splat(0), i1 = i0, i2 = i0, i3 = i0, j0 = i0, j1 = i0, j2 = i0, j3 = i0;
+  let k0 = i0, k1 = i0, k2 = i0, k3 = i0, l0 = i0, l1 = i0, l2 = i0, l3 = i0;
+  for (const end = at + 1024; at < end; at += 128, x += 8) {
+    let t = v128.load(at), u = v128.load(at, 16), v = v128.load(at, 32), z = v128.load(at, 48);
+    let o = v128.load32_splat(x);
+    i0 = madd(i0, t, o), j0 = madd(j0, u, o);
+    k0 = madd(k0, v, o), l0 = madd(l0, z, o);
+    o = v128.load32_splat(x, 128);
+    i1 = madd(i1, t, o), j1 = madd(j1, u, o);
+    k1 = madd(k1, v, o), l1 = madd(l1, z, o);
+    o = v128.load32_splat(x, 256);
+    i2 = madd(i2, t, o), j2 = madd(j2, u, o);
+    k2 = madd(k2, v, o), l2 = madd(l2, z, o);
+    o = v128.load32_splat(x, 384);
+    i3 = madd(i3, t, o), j3 = madd(j3, u, o);
+    k3 = madd(k3, v, o), l3 = madd(l3, z, o);
+    t = v128.load(at, 64), u = v128.load(at, 80), v = v128.load(at, 96), z = v128.load(at, 112);
+    o = v128.load32_splat(x, 4);
+    i0 = madd(i0, t, o), j0 = madd(j0, u, o);
+    k0 = madd(k0, v, o), l0 = madd(l0, z, o);
+    o = v128.load32_splat(x, 132);
+    i1 = madd(i1, t, o), j1 = madd(j1, u, o);
+    k1 = madd(k1, v, o), l1 = madd(l1, z, o);
+    o = v128.load32_splat(x, 260);
+    i2 = madd(i2, t, o), j2 = madd(j2, u, o);
+    k2 = madd(k2, v, o), l2 = madd(l2, z, o);
+    o = v128.load32_splat(x, 388);
+    i3 = madd(i3, t, o), j3 = madd(j3, u, o);
+    k3 = madd(k3, v, o), l3 = madd(l3, z, o);
+  }
+  addBlock(kind, sums, p0, i0, q0, j0, r0, k0, s0, l0, c, d, e, f);
+  addBlock(kind, sums + 64, p1, i1, q1, j1, r1, k1, s1, l1, c, d, e, f);
+  addBlock(kind, sums + 128, p2, i2, q2, j2, r2, k2, s2, l2, c, d, e, f);
+  addBlock(kind, sums + 192, p3, i3, q3, j3, r3, k3, s3, l3, c, d, e, f);
+}
+
+/** See {@link f32_q4}; `kind` is a constant of the call. */
+@inline
+function exact(
+  kind: i32,
+  w: usize,
+  x: usize,
+  blocks: i32,
+  y: usize,
+  yStride: usize,
+  groups: i32,
+  tokens: i32,
+  room: usize,
+): void {
+  const mask = maskOf(kind), mask2 = kind == Q4 ? i32x4.splat(highNibble) : mask;
+  const power = f32x4.splat(kind == Q4 ? lowPower : halfPower), power2 = kind == Q4 ? f32x4.splat(highPower) : power;
+  const bias = f32x4.splat(lowBias), bias2 = f32x4.splat(highBias);
+  const bits = i32x4.splat(halfBits), scale = f32x4.splat(halfPower);
+  const step = blockBytes(kind) * blocks;
+  const fours = tokens & -4, xStep = <usize> tokens << 7;
+  for (let g = 0; g < groups; g += 2, w += 2 * step, y += UNPACKED_SUMS) {
+    // The last of an odd number of groups is its own neighbour.
+    const second = g + 1 < groups;
+    const w2 = second ? w + step : w;
+    // Close to each other, whatever the distance of the results: at some distances they would all have the same place in
+    // the processor's cache.
+    const sums = room + UNPACKED, end = sums + (<usize> fours << 6);
+    for (let at = sums; at < end; at += 16) v128.store(at, f32x4.splat(0));
+    if (fours > 0) {
+      for (let n = 0, from = w, from2 = w2, at = x; n < blocks; n++, at += xStep) {
+        unpackBlocks(kind, from, from2, room, mask, mask2, power, power2, bias, bias2);
+        const packed = hasScales(kind) ? v128.load(from + payloadBytes(kind)) : mask;
+        const packed2 = hasScales(kind) ? v128.load(from2 + payloadBytes(kind)) : mask;
+        const c = scalesOf(0, packed, bits, scale), d = scalesOf(1, packed, bits, scale);
+        const e = scalesOf(0, packed2, bits, scale), f = scalesOf(1, packed2, bits, scale);
+        for (let own = at, to = sums; to < end; to += 256, own += 512) {
+          tile(kind, room, own, to, c, d, e, f);
+        }
+        from += blockBytes(kind);
+        from2 += blockBytes(kind);
+      }
+    }
+    for (let at = sums, to = y; at < end; at += 64, to += yStride) {
+      const a = v128.load(at), b = v128.load(at, 16), c = v128.load(at, 32), d = v128.load(at, 48);
+      v128.store(to, a);
+      v128.store(to, b, 16);
+      if (second) {
+        v128.store(to, c, 32);
+        v128.store(to, d, 48);
+      }
+    }
+    for (let t = fours; t < tokens; t++) {
+      far(kind, 1, w, 0, x + (t << 7), xStep, blocks, y + t * yStride, 0, second ? 2 : 1);
+    }
+  }
+
+}
+
+/**
+ * y = W x with exact binary32 activations, by the kind of the weights.
+ *
+ * @param w the first group
+ * @param x for each block of 32 columns, of each token 32 binary32: see {@link arrange}
+ * @param y tokens rows, yStride bytes apart; 8 * groups binary32 of each are written
+ * @param room UNPACKED bytes of scratch, and UNPACKED_SUMS for each token
+ */
+export function f32_q4(
+  w: usize, x: usize, blocks: i32, y: usize, yStride: usize, groups: i32, tokens: i32, room: usize,
+): void {
+  exact(Q4, w, x, blocks, y, yStride, groups, tokens, room);
+}
+export function f32_q8(
+  w: usize, x: usize, blocks: i32, y: usize, yStride: usize, groups: i32, tokens: i32, room: usize,
+): void {
+  exact(Q8, w, x, blocks, y, yStride, groups, tokens, room);
+}
+export function f32_bf16(
+  w: usize, x: usize, blocks: i32, y: usize, yStride: usize, groups: i32, tokens: i32, room: usize,
+): void {
+  exact(BF16, w, x, blocks, y, yStride, groups, tokens, room);
+}
+export function f32_f16(
+  w: usize, x: usize, blocks: i32, y: usize, yStride: usize, groups: i32, tokens: i32, room: usize,
+): void {
+  exact(F16, w, x, blocks, y, yStride, groups, tokens, room);
+}
+export function f32_f32(
+  w: usize, x: usize, blocks: i32, y: usize, yStride: usize, groups: i32, tokens: i32, room: usize,
+): void {
+  exact(F32, w, x, blocks, y, yStride, groups, tokens, room);
+}
+
+/**
+ * y = W x for one token and four streams of groups. A processor reads one stream of memory at two thirds of the speed at
+ * which it reads four that are far from each other (bench/RESULTS.md).
+ *
+ * @param w the first group of the first stream; the next stream begins `step` bytes later
+ * @param x 32 * blocks binary32
+ * @param y 8 * groups binary32 of each stream, yStep bytes apart
+ * @param groups groups of each stream
+ */
+export function f32_q4_far(
+  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
+): void {
+  far(Q4, STREAMS, w, step, x, BLOCK_F32, blocks, y, yStep, groups);
+}
+export function f32_q8_far(
+  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
+): void {
+  far(Q8, STREAMS, w, step, x, BLOCK_F32, blocks, y, yStep, groups);
+}
+export function f32_bf16_far(
+  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
+): void {
+  far(BF16, STREAMS, w, step, x, BLOCK_F32, blocks, y, yStep, groups);
+}
+export function f32_f16_far(
+  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
+): void {
+  far(F16, STREAMS, w, step, x, BLOCK_F32, blocks, y, yStep, groups);
+}
+export function f32_f32_far(
+  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
+): void {
+  far(F32, STREAMS, w, step, x, BLOCK_F32, blocks, y, yStep, groups);
+}
