@@ -13,6 +13,15 @@ import { bf16ToF32, f16IsFinite, f16ToF32, f32ToF16, roundHalfAway } from "./flo
 /** Weights in a quantized block. */
 export const BLOCK = 32;
 
+/**
+ * What a matrix can be multiplied with: `f32` are the activations themselves; `i16` and `i8` are blocks of 32 integers of
+ * at most 32767 or 127 with one binary32 scale, for block formats only.
+ */
+export const ACTIVATIONS = ["f32", "i16", "i8"] as const;
+
+/** One of {@link ACTIVATIONS}. */
+export type Activations = typeof ACTIVATIONS[number];
+
 /** What the two kinds of format have in common. */
 export interface Common {
   /** The dtype of the format in a safetensors header. */
@@ -44,6 +53,8 @@ export interface BlockFormat extends Common {
   readonly declaration: string;
   /** Writes 32 levels as the payload that follows the scale. */
   pack(levels: Int8Array, out: Uint8Array): void;
+  /** Reads the 32 levels of the payload at byte `payload`: what {@link pack} has written. */
+  unpack(bytes: DataView, payload: number, levels: Int8Array): void;
 }
 
 /** A row of {@link FORMATS}. */
@@ -90,6 +101,9 @@ function block(
     bits,
     levels,
     pack,
+    unpack(view, payload, levels) {
+      for (let n = 0; n < BLOCK; n++) levels[n] = level(view, payload, n);
+    },
     decode(view, offset, count, out) {
       for (let b = 0; b < count; b++, offset += blockBytes) {
         const scale = f16ToF32(view.getUint16(offset, true));

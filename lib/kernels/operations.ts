@@ -6,16 +6,11 @@
  * @module
  */
 
-import type { Format } from "../format/blocks.ts";
+import type { Activations, Format } from "../format/blocks.ts";
 import { CHUNK, COLUMNS } from "./wasm/layout.ts";
 
+export type { Activations };
 export { CHUNK as ATTENTION_CHUNK, COLUMNS };
-
-/**
- * What a product reads: `f32` are the activations themselves; `i16` and `i8` are blocks of 32 integers of at most 32767
- * or 127 with one binary32 scale, for block formats only.
- */
-export type Activations = "f32" | "i16" | "i8";
 
 /** A loaded matrix of rows x columns weights. */
 export interface Matrix {
@@ -126,8 +121,6 @@ export interface Operations {
   cache(positions: number, heads: number, headDim: number): Cache;
   /** Makes a table of `positions` rows of cosines, then sines. */
   ropeTable(positions: number, values: Float32Array): RopeTable;
-  /** Bytes that the weights take as they are held. */
-  readonly weightBytes: number;
 
   /** out[t] = row ids[t] of the table. */
   embed(table: Matrix, ids: readonly number[], out: Buffer): void;

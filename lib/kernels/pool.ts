@@ -1,12 +1,13 @@
 /**
  * The operations of a decoder on WebAssembly kernels and several threads. Calls are recorded as a program in shared
- * memory; {@link Pool.run} lets every thread run it, this one included (see machine.ts).
+ * memory (program.ts); {@link Pool.run} lets every thread run it, this one included (schedule.ts).
  *
  * @module
  */
 
-import { UsageError } from "../errors.ts";
-import { BF16, F16, F32, type Format, matrixBytes, Q4B32, Q8B32 } from "../format/blocks.ts";
+import { type Activations, type Format, matrixBytes } from "../format/blocks.ts";
+import { Arenas, late } from "./arena.ts";
+import { capacityFor, placeCache, type PlacedCache } from "./cache.ts";
 import {
   checkAttend,
   checkBuffer,
@@ -18,37 +19,14 @@ import {
   checkRow,
   checkVector,
 } from "./checks.ts";
+import { MARGIN_BYTES, MAX_PAGES, PAGE } from "./codec_wasm.ts";
 import { Handles } from "./handles.ts";
-import { adviseHugePages } from "../libc.ts";
+import { loadMatrix } from "./load.ts";
 import {
-  COMMAND_WORDS,
-  CONTROL,
-  controlWords,
-  countersOf,
-  GROUP_BYTES,
-  KINDS,
-  type Layout,
-  Machine,
-  MAX_COMMANDS,
-  MESSAGE_BYTES,
-  MODE,
-  MOST_HEAD_DIM,
-  MOST_HEADS,
-  MOST_MATRICES,
-  OP,
-  preparedBytes,
-  PRIVATE,
-  takeScratch,
-  THEN,
-} from "./machine.ts";
-import {
-  type Activations,
   type Attention,
   ATTENTION_CHUNK,
-  BadScale,
   type Buffer,
   type Cache,
-  cacheFor,
   COLUMNS,
   type Input,
   type Matrix,
@@ -60,48 +38,25 @@ import {
   type RopeTable,
   type Vector,
 } from "./operations.ts";
+import { MODE, packingOf, preparedBytes } from "./packings.ts";
+import {
+  type Fields,
+  type MatrixFields,
+  MAX_COMMANDS,
+  MOST_MATRICES,
+  type Op,
+  placeOf,
+  PRIVATE,
+  PROGRAM_BYTES,
+  THEN,
+} from "./program.ts";
+import { controlBytes, MESSAGE_BYTES, Thread } from "./schedule.ts";
+import { type Layout, MOST_HEADS, takeScratch } from "./view.ts";
 import { GROUP } from "./wasm/layout.ts";
-import { FIRST_ADDRESS, instantiate, MARGIN_BYTES, MAX_PAGES, PAGE } from "./codec_wasm.ts";
-
-/** How the matrices of a format are held. */
-interface Packing {
-  /** The format that the kernels see. */
-  readonly format: Format;
-  /** An index of KINDS. */
-  readonly kind: number;
-  /** The name of the kernel that packs groups of rows. */
-  readonly pack: string;
-  /** The MODE of each sort of activations that can be asked for. */
-  readonly modes: Readonly<Record<Activations, number>>;
-}
-
-const FLOAT_MODES = { f32: MODE.f32, i16: MODE.f32, i8: MODE.f32 };
-
-/** The formats that there are kernels for. */
-const PACKINGS: ReadonlyMap<Format, Packing> = new Map(
-  ([
-    { format: Q4B32, kind: "q4", pack: "pack_q4", modes: { f32: MODE.f32, i16: MODE.i16, i8: MODE.i8 } },
-    { format: Q8B32, kind: "q8", pack: "pack_q8", modes: { f32: MODE.f32, i16: MODE.i16paired, i8: MODE.i8paired } },
-    { format: BF16, kind: "bf16", pack: "pack_16", modes: FLOAT_MODES },
-    { format: F16, kind: "f16", pack: "pack_16", modes: FLOAT_MODES },
-    { format: F32, kind: "f32", pack: "pack_f32", modes: FLOAT_MODES },
-  ] as const).map(({ kind, ...packing }) => [packing.format, { ...packing, kind: KINDS.indexOf(kind) }]),
-);
-
-/**
- * How a format is held. Weights of a float format without kernels are decoded to binary32, which is what they count as.
- *
- * @throws {RangeError} a block format without kernels
- */
-function packingOf(format: Format): Packing {
-  const packing = PACKINGS.get(format) ?? (format.kind === "float" ? PACKINGS.get(F32) : undefined);
-  if (packing === undefined) throw new RangeError(`there are no kernels for matrices of ${format.name}`);
-  return packing;
-}
 
 /** What a pool keeps of a matrix. */
 interface PackedMatrix {
-  /** Address of the record that machine.ts reads. */
+  /** Address of the record that the threads read. */
   readonly record: number;
   /** Rows rounded up to whole groups. */
   readonly rowsHeld: number;
@@ -109,128 +64,8 @@ interface PackedMatrix {
   readonly mode: number;
 }
 
-/** What a pool keeps of a cache. */
-interface PlacedCache {
-  /** Addresses. */
-  readonly keys: number;
-  readonly values: number;
-  readonly keyScales: number;
-  readonly valueScales: number;
-  /** Bytes of a value, and of the row of a head. */
-  readonly size: number;
-  readonly rowBytes: number;
-  /** Positions there is room for. */
-  readonly capacity: number;
-}
-
-/** Bytes of a matrix that are read and packed at once. */
-const STAGING_BYTES = 1 << 20;
-
-/** The most that a memory keeps free of weights, for activations and scratch. */
-const RESERVE_BYTES = 1 << 29;
-
-/** A memory grows to a multiple of so many bytes, or to its limit. */
-const GROWTH_BYTES = 1 << 27;
-
-/** Areas begin at multiples of this: a cache line. */
-const ALIGNMENT = 64;
-
-/** Every byte of a guard. Four of them are a NaN, so that results show where a kernel has read one. */
-const GUARD = 0xff;
-
 /** The most commands of one operation. */
 const OPERATION_COMMANDS = 2;
-
-/** A shared memory that areas are taken from, one after the other. */
-class Arena {
-  readonly memory: WebAssembly.Memory;
-  readonly wasm: ReturnType<typeof instantiate>;
-  readonly #limit: number;
-  readonly #guardBytes: number;
-  #top = 0;
-  /** Bytes from here on have never been given out, so they are zero. */
-  #clean = FIRST_ADDRESS;
-  /** Whether the memory may grow: threads see it as it is at the first operation. */
-  grows = true;
-  /** First and last (exclusive) address of each guard. */
-  #guards: [number, number][] = [];
-
-  constructor(limitBytes: number, guardBytes: number) {
-    this.#limit = limitBytes;
-    this.#guardBytes = guardBytes;
-    this.memory = new WebAssembly.Memory({ initial: 1, maximum: MAX_PAGES, shared: true });
-    this.wasm = instantiate(this.memory);
-    this.reset();
-  }
-
-  /** Bytes that weights may still take. */
-  get free(): number {
-    return this.#limit - Math.min(RESERVE_BYTES, this.#limit / 2) - this.#top - ALIGNMENT;
-  }
-
-  /**
-   * Takes an area.
-   *
-   * @param zero whether it must hold zeros; weights are written over anyway
-   * @throws {UsageError} the memory is full
-   */
-  take(bytes: number, zero = true): number {
-    const at = Math.ceil(this.#top / ALIGNMENT) * ALIGNMENT;
-    const end = at + Math.ceil(bytes);
-    const top = end + this.#guardBytes;
-    if (top > this.#limit) {
-      throw new UsageError(
-        `the activations and the cache need more than ${this.#limit} bytes; ask for a shorter context`,
-      );
-    }
-    if (top > this.memory.buffer.byteLength) this.#grow(top);
-    if (zero && at < this.#clean) this.bytes(at, Math.min(end, this.#clean) - at).fill(0);
-    this.#guard(this.#top, at);
-    this.#guard(end, top);
-    this.#top = top;
-    this.#clean = Math.max(this.#clean, top);
-    return at;
-  }
-
-  /** Makes room up to byte `end` and more: a huge page is only given where all of it is there. */
-  #grow(end: number): void {
-    if (!this.grows) throw late();
-    const have = this.memory.buffer.byteLength;
-    const wanted = Math.min(Math.ceil(end / GROWTH_BYTES) * GROWTH_BYTES, this.#limit);
-    this.memory.grow(Math.ceil((wanted - have) / PAGE));
-    adviseHugePages(this.memory, have);
-  }
-
-  /** Makes the bytes from `start` to `end` - 1, which are of no area, a guard. */
-  #guard(start: number, end: number): void {
-    if (this.#guardBytes === 0) return;
-    this.bytes(start, end - start).fill(GUARD);
-    this.#guards.push([start, end]);
-  }
-
-  /** See {@link Pool.checkGuards}. */
-  checkGuards(memory: number): number {
-    let count = 0;
-    for (const [start, end] of this.#guards) {
-      const at = this.bytes(start, end - start).findIndex((byte) => byte !== GUARD);
-      if (at >= 0) throw new Error(`byte ${start + at} of memory ${memory}, outside of all areas, was written to`);
-      count += end - start;
-    }
-    return count;
-  }
-
-  /** Gives every area back. */
-  reset(): void {
-    this.grows = true;
-    this.#guards = [];
-    this.#top = FIRST_ADDRESS + this.#guardBytes;
-    this.#guard(0, this.#top);
-  }
-
-  bytes(at: number, length: number): Uint8Array {
-    return new Uint8Array(this.memory.buffer, at, length);
-  }
-}
 
 /** Options of {@link Pool}. */
 export interface PoolOptions {
@@ -247,9 +82,7 @@ export interface PoolOptions {
 export class Pool implements Operations {
   readonly threads: number;
   readonly #activations: Activations;
-  readonly #memoryBytes: number;
-  readonly #guardBytes: number;
-  readonly #arenas: Arena[];
+  readonly #arenas: Arenas;
   readonly #workers: Worker[];
   readonly #matrices = new Handles<Matrix, PackedMatrix>("matrix");
   readonly #caches = new Handles<Cache, PlacedCache>("cache");
@@ -257,130 +90,48 @@ export class Pool implements Operations {
   readonly #vectors = new Handles<Vector, number>("vector");
   readonly #buffers = new Handles<Buffer, number>("buffer");
   readonly #tables = new Handles<RopeTable, number>("table");
-  #machine?: Machine;
+  /** This thread's part, from the first operation on. */
+  #thread?: Thread;
   /** Settles when the workers have left their program loop. */
   #left: Promise<unknown> = Promise.resolve();
-  #control: Int32Array = new Int32Array(0);
-  #commands: Float64Array = new Float64Array(0);
+  /** Commands of the program that is being recorded. */
   #count = 0;
   /** The number of the program that is being recorded or run. */
   #epoch = 0;
   /** The last program that the workers have seen. */
   #released = 0;
-  #weightBytes = 0;
+  // The largest sizes, which the scratch is made for.
   #maxBlocks = 1;
   #maxPositions = ATTENTION_CHUNK;
+  #maxTokens = 1;
+  /** Addresses of the ids of embed, and of activations that several tokens share. */
   #ids = 0;
   #prepared = 0;
-  #maxTokens = 1;
-  /** Address of the area of each memory that bytes are read into before they are packed. */
-  #staging: number[] = [];
 
   constructor(
     { threads, activations = "f32", memoryBytes = MAX_PAGES * PAGE - MARGIN_BYTES, guardBytes = 0 }: PoolOptions,
   ) {
     this.threads = threads;
     this.#activations = activations;
-    this.#memoryBytes = memoryBytes;
-    this.#guardBytes = guardBytes;
-    this.#arenas = [new Arena(memoryBytes, guardBytes)];
+    this.#arenas = new Arenas(memoryBytes, guardBytes);
     this.#workers = Array.from({ length: threads - 1 }, () => {
       return new Worker(new URL("./worker.ts", import.meta.url), { type: "module" });
     });
   }
 
-  get weightBytes(): number {
-    return this.#weightBytes;
-  }
-
   matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix {
     checkMatrix(format, rows, columns);
-    const packing = packingOf(format);
-    const blocks = padded(columns) / COLUMNS;
-    const groups = Math.ceil(rows / GROUP);
-    const groupBytes = blocks * GROUP_BYTES[packing.kind];
-    const segments: number[][] = [];
-    for (let first = 0; first < groups;) {
-      const memory = this.#arenaFor(groupBytes);
-      const count = Math.min(groups - first, Math.floor(this.#arenas[memory].free / groupBytes));
-      segments.push(this.#pack(format, columns, rows, first, count, memory, packing, read));
-      first += count;
-    }
-    const record = this.#arenas[0].take(8 * (3 + 4 * segments.length));
-    new Float64Array(this.#arenas[0].memory.buffer, record).set([
-      packing.kind,
-      blocks,
-      segments.length,
-      ...segments.flat(),
-    ]);
-    this.#weightBytes += matrixBytes(format, rows, columns);
-    this.#maxBlocks = this.#most(this.#maxBlocks, blocks);
-    const mode = packing.modes[this.#activations];
-    return this.#matrices.add({ format, rows, columns }, { record, rowsHeld: groups * GROUP, mode });
+    const matrix = { format, rows, columns };
+    const record = loadMatrix(this.#arenas, matrix, read);
+    this.#maxBlocks = this.#most(this.#maxBlocks, padded(columns) / COLUMNS);
+    const mode = packingOf(format).modes[this.#activations];
+    return this.#matrices.add(matrix, { record, rowsHeld: Math.ceil(rows / GROUP) * GROUP, mode });
   }
 
   /** The larger of two sizes that the scratch is made for, with the first operation: after that it can't grow. */
   #most(now: number, wanted: number): number {
-    if (this.#machine && wanted > now) throw late();
+    if (this.#thread && wanted > now) throw late();
     return Math.max(now, wanted);
-  }
-
-  /** The memory that has room for a group, a new one if none has. @throws {UsageError} nor has a new one */
-  #arenaFor(groupBytes: number): number {
-    for (const [memory, arena] of this.#arenas.entries()) {
-      this.#stagingOf(memory);
-      if (arena.free >= groupBytes) return memory;
-    }
-    if (this.#machine) throw late();
-    const memory = this.#arenas.push(new Arena(this.#memoryBytes, this.#guardBytes)) - 1;
-    this.#stagingOf(memory);
-    if (this.#arenas[memory].free < groupBytes) {
-      throw new UsageError(
-        `${GROUP} rows of a matrix take ${groupBytes} bytes, more than a memory of ${this.#memoryBytes} bytes has room for`,
-      );
-    }
-    return memory;
-  }
-
-  #stagingOf(memory: number): number {
-    return this.#staging[memory] ??= this.#arenas[memory].take(STAGING_BYTES);
-  }
-
-  /** Reads and packs `count` groups from group `first` on. @returns the segment for the record */
-  #pack(
-    format: Format,
-    columns: number,
-    rows: number,
-    first: number,
-    count: number,
-    memory: number,
-    { format: held, kind, pack }: Packing,
-    read: ReadBytes,
-  ): number[] {
-    const arena = this.#arenas[memory];
-    const blocks = padded(columns) / COLUMNS;
-    const payload = arena.take(count * blocks * GROUP_BYTES[kind], false);
-    const heldBytes = matrixBytes(held, 1, padded(columns));
-    // A very long row gets an area of its own.
-    const room = GROUP * heldBytes > STAGING_BYTES ? arena.take(GROUP * heldBytes) : this.#stagingOf(memory);
-    const step = Math.max(1, Math.floor(STAGING_BYTES / (GROUP * heldBytes)));
-    for (let done = 0; done < count; done += step) {
-      const groups = Math.min(step, count - done);
-      const row = (first + done) * GROUP;
-      const present = Math.min(groups * GROUP, rows - row);
-      const staging = arena.bytes(room, groups * GROUP * heldBytes);
-      readRows(format, held, columns, row, present, staging, read);
-      if (format.kind === "block" || format === F16) {
-        // Of a binary16 matrix every weight is checked, padding included, which is zero.
-        const perRow = heldBytes / format.blockBytes;
-        const bad = arena.wasm.check_scales(room, format.blockBytes, present * perRow);
-        if (bad >= 0) {
-          throw new BadScale((row + Math.floor(bad / perRow)) * (columns / format.blockWeights) + bad % perRow);
-        }
-      }
-      arena.wasm[pack](room, heldBytes, blocks, groups, payload + done * blocks * GROUP_BYTES[kind]);
-    }
-    return [memory, payload, first, count];
   }
 
   vector(format: Format, length: number, read: ReadBytes): Vector {
@@ -389,36 +140,26 @@ export class Pool implements Operations {
     read(0, bytes);
     const values = new Float32Array(length);
     format.decode(new DataView(bytes.buffer), 0, length, values);
-    this.#weightBytes += bytes.length;
     return this.#vectors.add({ length }, this.#store(values));
   }
 
   #store(values: Float32Array): number {
-    const address = this.#arenas[0].take(padded(values.length) * 4);
-    new Float32Array(this.#arenas[0].memory.buffer, address, values.length).set(values);
+    const { main } = this.#arenas;
+    const address = main.take(padded(values.length) * 4);
+    new Float32Array(main.memory.buffer, address, values.length).set(values);
     return address;
   }
 
   buffer(tokens: number, width: number): Buffer {
     checkBuffer(tokens, width);
     this.#maxTokens = this.#most(this.#maxTokens, tokens);
-    return this.#buffers.add({ tokens, width }, this.#arenas[0].take(tokens * padded(width) * 4));
+    return this.#buffers.add({ tokens, width }, this.#arenas.main.take(tokens * padded(width) * 4));
   }
 
   cache(positions: number, heads: number, headDim: number): Cache {
     checkCache(positions, heads, headDim);
-    if (headDim > MOST_HEAD_DIM) {
-      throw new UsageError(`heads of ${headDim} values: rabbit knows up to ${MOST_HEAD_DIM}`);
-    }
-    // The kernels read so many positions at a time, and so many values of a head.
-    const capacity = Math.ceil(positions / ATTENTION_CHUNK) * ATTENTION_CHUNK;
-    const size = { f32: 4, i16: 2, i8: 1 }[cacheFor(headDim, this.#activations)];
-    const rowBytes = Math.ceil(headDim / 16) * 16 * size;
-    this.#maxPositions = this.#most(this.#maxPositions, capacity);
-    const [main] = this.#arenas;
-    const [keys, values] = [1, 2].map(() => main.take(heads * capacity * rowBytes));
-    const [keyScales, valueScales] = [1, 2].map(() => size === 4 ? 0 : main.take(heads * capacity * 4));
-    const placed = { keys, values, keyScales, valueScales, size, rowBytes, capacity };
+    this.#maxPositions = this.#most(this.#maxPositions, capacityFor(positions));
+    const placed = placeCache(this.#arenas.main, positions, heads, headDim, this.#activations);
     return this.#caches.add({ positions, heads, headDim }, placed);
   }
 
@@ -434,8 +175,8 @@ export class Pool implements Operations {
     // What was recorded may still need the ids that are there.
     this.run();
     this.#begin();
-    new Int32Array(this.#arenas[0].memory.buffer, this.#ids, ids.length).set(ids);
-    this.#record(OP.embed, record, this.#ids, ids.length, to, stride(out));
+    new Int32Array(this.#arenas.main.memory.buffer, this.#ids, ids.length).set(ids);
+    this.#record("embed", { tokens: ids.length, record, ids: this.#ids, out: to, outStride: stride(out) });
   }
 
   project(input: Input, tokens: number, projections: readonly Projection[]): void {
@@ -474,46 +215,40 @@ export class Pool implements Operations {
     const blocks = padded(from.width) / COLUMNS;
     let x = this.#buffers.of(from) + first * stride(from);
     let xStride = stride(from);
-    const matrices = projections.flatMap(({ matrix, bias, out }) => {
-      const { record, rowsHeld } = this.#matrices.of(matrix);
-      return [record, rowsHeld, this.#buffers.of(out), stride(out), bias ? this.#vectors.of(bias) : 0];
+    const matrices = projections.map(({ matrix, bias, out }): MatrixFields => {
+      const { record, rowsHeld: rows } = this.#matrices.of(matrix);
+      const y = this.#buffers.of(out);
+      return { record, rows, y, yStride: stride(out), bias: bias ? this.#vectors.of(bias) : 0 };
     });
-    const [weight, eps] = this.#norm(norm);
     this.#begin();
     if (norm !== undefined || mode !== MODE.f32 || tokens > 1) {
       const out = tokens === 1 ? PRIVATE : this.#prepared;
       const outStride = preparedBytes(mode, blocks);
-      this.#record(
-        OP.prepare,
-        x,
-        xStride,
-        tokens,
-        blocks * COLUMNS,
-        from.width,
-        weight,
-        eps,
-        mode,
-        out,
-        outStride,
-      );
+      const [weight, eps] = this.#norm(norm);
+      const length = blocks * COLUMNS;
+      const width = from.width;
+      this.#record("prepare", { tokens, x, xStride, length, width, norm: weight, eps, mode, out, outStride });
       x = out;
       xStride = outStride;
     }
-    this.#record(OP.project, x, xStride, tokens, blocks, mode, then, projections.length, ...matrices);
+    this.#record("project", { tokens, x, xStride, blocks, mode, then, matrices: matrices.length }, matrices);
   }
 
   attend(attention: Attention, tokens: number): void {
     checkAttend(attention, tokens);
     const { q, k, v, out, rope, heads, cache, position } = attention;
+    // Not spread into the fields, which takes several times as long.
     const { keys, values, keyScales, valueScales, size, rowBytes, capacity } = this.#caches.of(cache);
-    const words = [
-      this.#buffers.of(q),
-      stride(q),
+    const [qNorm, qEps] = this.#norm(attention.qNorm);
+    const [kNorm, kEps] = this.#norm(attention.kNorm);
+    const fields = {
       tokens,
-      this.#buffers.of(k),
-      this.#buffers.of(v),
-      stride(k),
-      this.#buffers.of(out),
+      q: this.#buffers.of(q),
+      qStride: stride(q),
+      k: this.#buffers.of(k),
+      v: this.#buffers.of(v),
+      kvStride: stride(k),
+      out: this.#buffers.of(out),
       keys,
       values,
       keyScales,
@@ -521,17 +256,19 @@ export class Pool implements Operations {
       size,
       rowBytes,
       capacity,
-      this.#tables.of(rope),
+      table: this.#tables.of(rope),
       heads,
-      cache.heads,
-      cache.headDim,
+      groups: cache.heads,
+      headDim: cache.headDim,
       position,
-      ...this.#norm(attention.qNorm),
-      ...this.#norm(attention.kNorm),
-    ];
+      qNorm,
+      qEps,
+      kNorm,
+      kEps,
+    };
     this.#begin();
-    if (tokens > 1) this.#record(OP.store, ...words);
-    this.#record(OP.attend, ...words);
+    if (tokens > 1) this.#record("store", fields);
+    this.#record("attend", fields);
   }
 
   /** The address of a norm's weight, 0 if there is no norm, and its eps. */
@@ -545,40 +282,25 @@ export class Pool implements Operations {
     if (this.#count + OPERATION_COMMANDS + 1 > MAX_COMMANDS) this.run();
   }
 
-  #record(...words: number[]): void {
-    if (this.#count === 0) this.#machine!.makeRoom(this.#epoch = this.#released + 1);
-    this.#write(words);
-  }
-
-  #write(words: readonly number[]): void {
-    let at = ((this.#epoch & 1) * MAX_COMMANDS + this.#count++) * COMMAND_WORDS;
-    // What stays the same from token to token is not written again: the other threads have it in their caches.
-    for (const word of words) {
-      if (this.#commands[at] !== word) this.#commands[at] = word;
-      at++;
-    }
+  #record<O extends Op>(op: O, fields: Fields<O>, matrices?: readonly MatrixFields[]): void {
+    if (this.#count === 0) this.#thread!.makeRoom(this.#epoch = this.#released + 1);
+    this.#thread!.commands.write(placeOf(this.#epoch, this.#count++), op, fields, matrices);
   }
 
   run(): void {
-    if (this.#count === 0) return;
-    this.#record(OP.end);
-    this.#clear();
+    const thread = this.#thread;
+    if (this.#count === 0 || thread === undefined) return;
+    this.#record("end", { tokens: 0 });
+    thread.clear(this.#epoch, this.#count);
     this.#count = 0;
-    if (!this.#machine!.alone) this.#release();
-    this.#machine!.run(this.#epoch);
-  }
-
-  /** Nothing of the program is done yet. */
-  #clear(): void {
-    const { done } = countersOf(this.#epoch, this.threads);
-    for (let n = 0, at = done; n <= this.threads; n++, at += MAX_COMMANDS) this.#control.fill(0, at, at + this.#count);
+    if (!thread.alone) this.#release(thread);
+    thread.run(this.#epoch);
   }
 
   /** Lets the workers see the program. */
-  #release(): void {
+  #release(thread: Thread): void {
     this.#released = this.#epoch;
-    Atomics.store(this.#control, CONTROL.epoch, this.#epoch);
-    Atomics.notify(this.#control, CONTROL.epoch);
+    thread.release(this.#epoch);
   }
 
   /**
@@ -588,54 +310,48 @@ export class Pool implements Operations {
    * @throws {Error} one of them has been written to
    */
   checkGuards(): number {
-    return this.#arenas.reduce((sum, arena, memory) => sum + arena.checkGuards(memory), 0);
+    return this.#arenas.checkGuards();
   }
 
   row(buffer: Buffer, token: number): Float32Array {
     checkRow(buffer, token);
     const address = this.#buffers.of(buffer) + token * stride(buffer);
-    return new Float32Array(this.#arenas[0].memory.buffer, address, buffer.width);
+    return new Float32Array(this.#arenas.main.memory.buffer, address, buffer.width);
   }
 
   /** Before the first operation: the scratch, whose size is known now, and the threads. */
   #start(): void {
-    if (this.#machine) return;
+    if (this.#thread) return;
     const own = preparedBytes(MODE.f32, this.#maxBlocks);
     const scoreBytes = MOST_HEADS * this.#maxPositions * 4;
-    const [main] = this.#arenas;
+    const { main, all } = this.#arenas;
     this.#prepared = main.take(this.#maxTokens * own);
     this.#ids = main.take(this.#maxTokens * 4);
     const layout: Layout = {
-      memories: this.#arenas.map(({ memory }) => memory),
+      memories: all.map(({ memory }) => memory),
       threads: this.threads,
-      control: main.take(controlWords(this.threads) * 4),
-      commands: main.take(2 * MAX_COMMANDS * COMMAND_WORDS * 8),
+      control: main.take(controlBytes(this.threads)),
+      commands: main.take(PROGRAM_BYTES),
       message: main.take(MESSAGE_BYTES),
       scratch: Array.from({ length: this.threads }, () => {
-        return this.#arenas.map((arena) => takeScratch((bytes) => arena.take(bytes), own, scoreBytes));
+        return all.map((arena) => takeScratch((bytes) => arena.take(bytes), own, scoreBytes));
       }),
       scoreBytes,
     };
-    const { buffer } = main.memory;
-    this.#control = new Int32Array(buffer, layout.control, controlWords(this.threads));
-    this.#commands = new Float64Array(buffer, layout.commands, 2 * MAX_COMMANDS * COMMAND_WORDS);
     this.#left = Promise.all(this.#workers.map((worker, n) => {
       worker.postMessage({ layout, thread: n + 1 });
       return new Promise<void>((resolve) => worker.addEventListener("message", () => resolve(), { once: true }));
     }));
-    for (const arena of this.#arenas) arena.grows = false;
-    this.#machine = new Machine(layout, 0);
+    this.#arenas.freeze();
+    this.#thread = new Thread(layout, 0);
     this.#released = 0;
   }
 
   async reset(): Promise<void> {
     this.#leave();
     await this.#left;
-    for (const arena of this.#arenas) arena.reset();
-    this.#arenas.length = 1;
+    this.#arenas.reset();
     for (const handles of [this.#matrices, this.#vectors, this.#buffers, this.#caches, this.#tables]) handles.clear();
-    this.#staging = [];
-    this.#weightBytes = 0;
     this.#maxBlocks = 1;
     this.#maxPositions = ATTENTION_CHUNK;
     this.#maxTokens = 1;
@@ -643,18 +359,18 @@ export class Pool implements Operations {
 
   /** Asks the workers to leave their program loop. */
   #leave(): void {
-    if (!this.#machine) return;
+    const thread = this.#thread;
+    if (thread === undefined) return;
     this.#epoch = this.#released + 1;
-    this.#count = 0;
     try {
-      this.#machine.makeRoom(this.#epoch);
+      thread.makeRoom(this.#epoch);
     } catch {
       // A thread has failed, and no result of a program counts any more. Those that still wait for a program get this one.
     }
-    this.#write([OP.exit]);
-    this.#clear();
-    this.#release();
-    this.#machine = undefined;
+    thread.commands.write(placeOf(this.#epoch, 0), "exit", { tokens: 0 });
+    thread.clear(this.#epoch, 1);
+    this.#release(thread);
+    this.#thread = undefined;
     this.#count = 0;
   }
 
@@ -662,47 +378,6 @@ export class Pool implements Operations {
     // Deno 2.9 does not wake a thread that sleeps on an address to end it: it has to be awake.
     this.#leave();
     for (const worker of this.#workers) worker.terminate();
-  }
-}
-
-/** What comes after the first operation does not fit what was laid out then. */
-function late(): RangeError {
-  return new RangeError("larger than what there was before the first operation");
-}
-
-/**
- * Reads rows of a matrix, as they are packed: decoded where the kernels see another format, and padded with zeros.
- *
- * @param held the format that the kernels see
- * @param first the first row
- * @param out room for `rows` rows and more, which become zeros
- */
-function readRows(
-  format: Format,
-  held: Format,
-  columns: number,
-  first: number,
-  rows: number,
-  out: Uint8Array,
-  read: ReadBytes,
-): void {
-  const rowBytes = matrixBytes(format, 1, columns);
-  const heldBytes = matrixBytes(held, 1, padded(columns));
-  if (format === held && columns === padded(columns)) {
-    read(first * rowBytes, out.subarray(0, rows * rowBytes));
-    out.fill(0, rows * rowBytes);
-    return;
-  }
-  const row = new Uint8Array(rowBytes);
-  const values = new Float32Array(columns);
-  out.fill(0);
-  for (let r = 0; r < rows; r++) {
-    read((first + r) * rowBytes, row);
-    if (format === held) out.set(row, r * heldBytes);
-    else {
-      format.decode(new DataView(row.buffer), 0, columns, values);
-      out.set(new Uint8Array(values.buffer), r * heldBytes);
-    }
   }
 }
 

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { F16, type Format, matrixBytes } from "../format/blocks.ts";
+import { type BlockFormat, F16, type Format, matrixBytes } from "../format/blocks.ts";
 import { f16IsFinite } from "../format/floats.ts";
 import {
   checkAttend,
@@ -75,19 +75,13 @@ export class Reference implements Operations {
   readonly #buffers = new Handles<Buffer, Float32Array[]>("buffer");
   readonly #caches = new Handles<Cache, PlainCache>("cache");
   readonly #tables = new Handles<RopeTable, Float32Array>("table");
-  #weightBytes = 0;
 
   constructor(readonly activations: Activations = "f32") {}
-
-  get weightBytes(): number {
-    return this.#weightBytes;
-  }
 
   matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix {
     checkMatrix(format, rows, columns);
     const bytes = new Uint8Array(matrixBytes(format, rows, columns));
     read(0, bytes);
-    this.#weightBytes += bytes.length;
     const view = new DataView(bytes.buffer);
     if (format.kind === "block" || format === F16) {
       for (let at = 0; at < bytes.length; at += format.blockBytes) {
@@ -103,7 +97,6 @@ export class Reference implements Operations {
     read(0, bytes);
     const values = new Float32Array(length);
     format.decode(new DataView(bytes.buffer), 0, length, values);
-    this.#weightBytes += bytes.length;
     return this.#vectors.add({ length }, values);
   }
 
@@ -192,7 +185,6 @@ export class Reference implements Operations {
 
   reset(): Promise<void> {
     for (const handles of [this.#matrices, this.#vectors, this.#buffers, this.#caches, this.#tables]) handles.clear();
-    this.#weightBytes = 0;
     return Promise.resolve();
   }
 
@@ -220,26 +212,18 @@ function decodeRow({ format, columns, bytes }: PlainMatrix, row: number): Float3
   return out;
 }
 
-/** The levels of a row and the scales of its blocks. */
-function integersOf({ format, columns, bytes }: PlainMatrix, row: number): { levels: number[]; scales: number[] } {
-  const start = row * matrixBytes(format, 1, columns);
-  const levels: number[] = [];
-  const scales: number[] = [];
-  const one = new DataView(new ArrayBuffer(format.blockBytes));
-  const values = new Float32Array(COLUMNS);
-  for (let at = start; at < start + matrixBytes(format, 1, columns); at += format.blockBytes) {
-    new Uint8Array(one.buffer).set(new Uint8Array(bytes.buffer, at, format.blockBytes));
-    // A block with the scale replaced by one decodes to its levels, and one with all levels... to its scale.
-    one.setUint16(0, 0x3c00, true);
-    format.decode(one, 0, 1, values);
-    levels.push(...values);
-    scales.push(halfAt(bytes, at));
+/** The levels of a row of blocks and their scales. */
+function integersOf({ columns, bytes }: PlainMatrix, format: BlockFormat, row: number) {
+  const blocks = columns / COLUMNS;
+  const levels = new Int8Array(columns);
+  const scales = new Float32Array(blocks);
+  const start = row * blocks * format.blockBytes;
+  for (let b = 0; b < blocks; b++) {
+    const at = start + b * format.blockBytes;
+    scales[b] = bytes.getFloat16(at, true);
+    format.unpack(bytes, at + 2, levels.subarray(b * COLUMNS, (b + 1) * COLUMNS));
   }
   return { levels, scales };
-}
-
-function halfAt(view: DataView, at: number): number {
-  return view.getFloat16(at, true);
 }
 
 /**
@@ -258,7 +242,7 @@ function product(matrix: PlainMatrix, x: Float32Array, activations: Activations)
   const inputs = activations === "f32" ? [] : integerBlocks(x, activations);
   for (let r = 0; r < rows; r++) {
     const { levels: w, scales } = format.kind === "block"
-      ? integersOf(matrix, r)
+      ? integersOf(matrix, format, r)
       : { levels: decodeRow(matrix, r), scales: undefined };
     let sum = 0;
     for (let b = 0; b < blocks; b++) {

@@ -6,12 +6,13 @@
 
 /// <reference lib="deno.worker" />
 
-import { type Layout, Machine } from "./machine.ts";
+import { Thread } from "./schedule.ts";
+import type { Layout } from "./view.ts";
 
 self.onmessage = ({ data }: MessageEvent<{ layout: Layout; thread: number }>) => {
   const { layout, thread } = data;
   try {
-    new Machine(layout, thread).serve();
+    new Thread(layout, thread).serve();
   } catch {
     // The thread that waits for this one reports it.
   }

@@ -6,7 +6,7 @@
 
 import { CheckpointError } from "../errors.ts";
 import { parseJson } from "../format/json.ts";
-import { MOST_HEAD_DIM } from "../kernels/machine.ts";
+import { MOST_HEAD_DIM } from "../kernels/view.ts";
 import { Fields, show } from "./fields.ts";
 import { type Rope, rotary } from "./rope.ts";
 

@@ -5,7 +5,6 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { UsageError } from "../../../lib/errors.ts";
 import {
   BF16,
-  type BlockFormat,
   F16,
   F32,
   F64,
@@ -23,9 +22,10 @@ import {
   type Operations,
   padded,
 } from "../../../lib/kernels/operations.ts";
-import { MAX_COMMANDS, TOKEN_TILE } from "../../../lib/kernels/machine.ts";
+import { MAX_COMMANDS } from "../../../lib/kernels/program.ts";
 import { Pool } from "../../../lib/kernels/pool.ts";
 import { exp, Reference } from "../../../lib/kernels/reference.ts";
+import { TOKEN_TILE } from "../../../lib/kernels/view.ts";
 import { assertSameBits, load, MODELS, TINY, using } from "../../support/models.ts";
 import { ROOT } from "../../support/program.ts";
 import { Random } from "../../support/testing.ts";
@@ -630,21 +630,6 @@ Deno.test("Pool.matrix and Reference.matrix name the block whose scale is not fi
   }
 });
 
-Deno.test("Pool.weightBytes counts the weights as the file has them", async () => {
-  for (const ops of [new Reference(), new Pool({ threads: 2 })]) {
-    const random = new Random(1);
-    loadMatrix(ops, weights(Q4B32, 5, 64, random));
-    loadMatrix(ops, weights(F64, 3, 7, random));
-    loadVector(ops, numbers(9, random));
-    assertEquals(ops.weightBytes, 5 * 2 * 18 + 3 * 7 * 8 + 9 * 4);
-    await ops.reset();
-    assertEquals(ops.weightBytes, 0);
-    ops.close();
-  }
-});
-
-// ---------------------------------------------------------------- programs
-
 Deno.test("Pool.reset makes room for another model, which gives what it gives in a new pool", async () => {
   const ids = [3, 60, 7, 7, 41];
   const [qwen, head] = [`${MODELS}/qwen3`, `${MODELS}/head-dim`];
@@ -708,7 +693,7 @@ Deno.test("Pool runs programs of changing lengths one right after the other", ()
   }
 });
 
-/** A product whose matrix is damaged in the pool's memory once it is loaded: its record (see machine.ts) begins with `record`. */
+/** A product whose matrix is damaged in the pool's memory once it is loaded: its record (see view.ts) begins with `record`. */
 function damaged(pool: Pool, w: Weights, record: readonly number[], at: number, value: number): () => void {
   const matrix = loadMatrix(pool, w);
   const [from, out] = [pool.buffer(1, w.columns), pool.buffer(1, w.rows)];
@@ -939,7 +924,7 @@ for (const [name, make] of [["Reference", () => new Reference()], ["Pool", () =>
   });
 }
 
-Deno.test("Pool decodes weights of a float format that it has no kernels for, and refuses blocks of one", () => {
+Deno.test("Pool decodes weights of a float format that it has no kernels for", () => {
   // One byte, -128 to 127, in halves.
   const halves: FloatFormat = {
     ...F32,
@@ -965,13 +950,6 @@ Deno.test("Pool decodes weights of a float format that it has no kernels for, an
   const [defined, pooled] = [run(new Reference()), using(new Pool({ threads: 2 }), run)];
   for (const [name, row] of defined) assertSameBits(pooled.get(name)!, row, name);
   assertEquals(defined.get("rows")!.slice(0, 5), Float32Array.of(0, 18.5, 37, 55.5, -54));
-
-  for (const like of [Q4B32, Q8B32]) {
-    const five: BlockFormat = { ...like, name: "Q5B32", bits: 5 };
-    using(new Pool({ threads: 1 }), (ops) => {
-      assertThrows(() => ops.matrix(five, 8, 32, () => {}), RangeError, "no kernels for matrices of Q5B32");
-    });
-  }
 });
 
 Deno.test({

@@ -1,0 +1,49 @@
+/**
+ * Where the keys and values of a layer are.
+ *
+ * @module
+ */
+
+import { UsageError } from "../errors.ts";
+import type { Arena } from "./arena.ts";
+import { type Activations, ATTENTION_CHUNK, cacheFor } from "./operations.ts";
+import { MOST_HEAD_DIM } from "./view.ts";
+
+/** What a pool keeps of a cache. */
+export interface PlacedCache {
+  /** Addresses. */
+  readonly keys: number;
+  readonly values: number;
+  readonly keyScales: number;
+  readonly valueScales: number;
+  /** Bytes of a value, and of the row of a head. */
+  readonly size: number;
+  readonly rowBytes: number;
+  /** Positions there is room for. */
+  readonly capacity: number;
+}
+
+/** Positions that there is room for in a cache for `positions`: the kernels read so many at a time. */
+export function capacityFor(positions: number): number {
+  return Math.ceil(positions / ATTENTION_CHUNK) * ATTENTION_CHUNK;
+}
+
+/** Takes the areas of a cache. @throws {UsageError} the heads are too wide, or the memory is full */
+export function placeCache(
+  arena: Arena,
+  positions: number,
+  heads: number,
+  headDim: number,
+  activations: Activations,
+): PlacedCache {
+  if (headDim > MOST_HEAD_DIM) {
+    throw new UsageError(`heads of ${headDim} values: rabbit knows up to ${MOST_HEAD_DIM}`);
+  }
+  const capacity = capacityFor(positions);
+  const size = { f32: 4, i16: 2, i8: 1 }[cacheFor(headDim, activations)];
+  // The kernels read so many values of a head at a time.
+  const rowBytes = Math.ceil(headDim / 16) * 16 * size;
+  const [keys, values] = [1, 2].map(() => arena.take(heads * capacity * rowBytes));
+  const [keyScales, valueScales] = [1, 2].map(() => size === 4 ? 0 : arena.take(heads * capacity * 4));
+  return { keys, values, keyScales, valueScales, size, rowBytes, capacity };
+}

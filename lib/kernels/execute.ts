@@ -1,0 +1,97 @@
+/**
+ * What the pieces of a command do. What all pieces need is computed once, when a command is read.
+ *
+ * @module
+ */
+
+import { attendWork, storeWork } from "./attention.ts";
+import { MODE, MODES } from "./packings.ts";
+import { projectWork } from "./products.ts";
+import { type Commands, type Fields, PRIVATE } from "./program.ts";
+import { TOKEN_TILE, type View } from "./view.ts";
+import { BLOCK_F32, COLUMNS, GROUP } from "./wasm/layout.ts";
+
+/** The work of a command: how many pieces, and what a piece is; PRIVATE of them: each thread has one of its own. */
+export interface Work {
+  readonly pieces: number;
+  readonly piece: (n: number) => void;
+  /** Reads the n-th lines of what this thread will need first. */
+  readonly ahead?: (n: number) => void;
+}
+
+/** Reads the commands of a thread. */
+export class Executor {
+  readonly #view: View;
+  readonly #commands: Commands;
+
+  constructor(view: View, commands: Commands) {
+    this.#view = view;
+    this.#commands = commands;
+  }
+
+  /** The work of the command at a place. @throws {RangeError} it has none */
+  workOf(place: number): Work {
+    const [view, commands] = [this.#view, this.#commands];
+    const op = commands.op(place);
+    switch (op) {
+      case "embed":
+        return embedWork(view, commands.read(place, op));
+      case "prepare":
+        return prepareWork(view, commands.read(place, op));
+      case "project":
+        return projectWork(view, commands.read(place, op), commands.matrices(place));
+      case "store":
+        return storeWork(view, commands.read(place, op));
+      case "attend":
+        return attendWork(view, commands.read(place, op));
+      case "exit":
+      case "end":
+        throw new RangeError(`the command ${op} has no pieces`);
+    }
+  }
+}
+
+/** A piece: a row of the matrix. */
+function embedWork(view: View, { tokens, record: address, ids, out, outStride }: Fields<"embed">): Work {
+  const record = view.record(address);
+  const piece = (t: number) => {
+    const id = view.words[(ids >>> 2) + t];
+    const group = Math.floor(id / GROUP);
+    view.segments(record, group, group + 1, (memory, w) => {
+      const to = out + t * outStride;
+      // In every memory there is room for a row of prepared activations.
+      const at = memory === 0 ? to : view.scratch[memory].prepared;
+      view.kernel("unpack_row", memory)(record.kind, w, id % GROUP, record.blocks, at);
+      if (memory !== 0) view.move(memory, at, 0, to, record.blocks * BLOCK_F32);
+    });
+  };
+  return { pieces: tokens, piece };
+}
+
+/** A piece: a token's activations. */
+function prepareWork(view: View, command: Fields<"prepare">): Work {
+  const { tokens, x, xStride, length, width, norm, eps, mode, out, outStride } = command;
+  const [wasm] = view.wasm;
+  const [scratch] = view.scratch;
+  const alone = out === PRIVATE;
+  const blocks = length / COLUMNS;
+  const { top, paired } = MODES[mode];
+  const piece = (t: number) => {
+    const to = alone ? scratch.prepared : out + t * outStride;
+    let from = x + t * xStride;
+    if (norm !== 0) {
+      const at = alone && mode === MODE.f32 ? to : scratch.normal;
+      wasm.rms_norm(from, norm, at, length, width, eps);
+      from = at;
+    }
+    if (mode === MODE.f32) {
+      if (alone) return;
+      // Products read a block of all tokens of a tile, then the next block.
+      const first = t - t % TOKEN_TILE;
+      const step = Math.min(TOKEN_TILE, tokens - first) * BLOCK_F32;
+      wasm.arrange(from, blocks, out + first * outStride + (t - first) * BLOCK_F32, step);
+    } else if (mode === MODE.i8) wasm.quantize_i8(from, blocks, to);
+    else wasm.quantize_i16(from, blocks, to, top, paired);
+  };
+  return { pieces: alone ? PRIVATE : tokens, piece };
+}
