@@ -107,6 +107,9 @@ export class BadScale extends Error {
  *
  * A matrix, vector, buffer, cache or table can only be given to the implementation that made it, until that is reset. The
  * methods throw a RangeError for another one, and for sizes and indexes that do not fit (see checks.ts).
+ *
+ * Load and make all of them before the first operation: an implementation may lay out its memory then. Afterwards, until
+ * {@link reset}, it may throw a RangeError for a matrix, buffer or cache that is larger than those that there are.
  */
 export interface Operations {
   /** How many threads work. */
