@@ -47,12 +47,12 @@ export {
   Q8B32,
   WIDTHS,
 } from "./format/blocks.ts";
-export type { BlockFormat, Common, FloatFormat, Format } from "./format/blocks.ts";
+export type { Activations, BlockFormat, Common, FloatFormat, Format } from "./format/blocks.ts";
 export { openCheckpoint, TensorReader } from "./format/checkpoint.ts";
 export type { Checkpoint, CheckpointFile, Tensor } from "./format/checkpoint.ts";
 export { exportGguf, planExport } from "./gguf/export.ts";
 export type { ExportPlan } from "./gguf/export.ts";
-export type { Decode, GgmlType } from "./gguf/types.ts";
+export type { Decode, GgmlType, ReadableType } from "./gguf/types.ts";
 export { parseGguf, serializeGguf } from "./gguf/container.ts";
 export type { ByteSource, Gguf, GgufTensor, Metadata, NewTensor, Scalar, Value, ValueType } from "./gguf/container.ts";
 export { DTYPES, importGguf, planImport } from "./gguf/import.ts";

@@ -12,7 +12,6 @@ import { Llama } from "../model/llama.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { type Config, longestContext } from "../model/config.ts";
 import { EncodedReader } from "../quantize/encoded.ts";
-import { WIDTHS } from "../format/blocks.ts";
 import { readText } from "../files/read.ts";
 import { Pool } from "../kernels/pool.ts";
 import { Congruential } from "../random.ts";
@@ -23,6 +22,7 @@ import { PROMPTS, TEXT } from "./advise_text.ts";
 import { divergenceFields, MAX_TEXT_BYTES } from "./compare_text.ts";
 import { type Command, THREADS } from "./arguments.ts";
 import { loadModel, memory, type Model, openModel, textIds, tokenizerFor } from "./model.ts";
+import { NARROWEST_FIRST } from "./quantize.ts";
 import { Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
 
 /** Prompts of a model without a tokenizer, and ids of each. */
@@ -40,7 +40,7 @@ export const adviseCommand: Command = {
     THREADS,
   ],
   details: [
-    "Quantizes in memory at both widths, and writes nothing; both and the float model are held in memory. The answer is",
+    "Quantizes in memory at every width, and writes nothing; they and the float model are held in memory. The answer is",
     "`use`: the narrowest width that suffices, or float where none does. A width suffices when",
     `  answers     of each built-in prompt, the best token is the float model's at all ${ANSWER_STEPS} steps of its answer, but where`,
     `              its two best logits are within ${NEAR_TIE}, which is near a tie; and`,
@@ -53,7 +53,7 @@ export const adviseCommand: Command = {
   async run(args, out) {
     const threads = args.threads();
     const float = openModel(args.text("in"));
-    const plans = WIDTHS.toSorted((a, b) => a.bits - b.bits).map((format) => planQuantize(float.checkpoint, format));
+    const plans = NARROWEST_FIRST.map((format) => planQuantize(float.checkpoint, format));
     const path = args.values.get("text");
     const given = path === undefined ? undefined : readText(path, MAX_TEXT_BYTES);
     const tokenizer = path === undefined

@@ -1,3 +1,4 @@
+import { DEFAULT_WIDTH } from "../format/blocks.ts";
 import { join } from "@std/path/join";
 import { compareWith, trace } from "../measure/compare.ts";
 import type { Config } from "../model/config.ts";
@@ -15,6 +16,9 @@ import { Fixed } from "./output.ts";
 /** A reference larger than this is another file. */
 const MAX_REFERENCE_BYTES = 10_000_000;
 
+/** Where a guest has the quantized checkpoint: see tools/guest. */
+const GUEST_QUANT = `/model-q${DEFAULT_WIDTH.bits}.safetensors`;
+
 /** `rabbit compare` */
 export const compareCommand: Command = {
   name: "compare",
@@ -26,7 +30,7 @@ export const compareCommand: Command = {
       optional: true,
       help: "the float checkpoint, file or directory (default /model.safetensors)",
     },
-    { name: "QUANT", path: true, optional: true, help: "the quantized one (default /model-q4.safetensors)" },
+    { name: "QUANT", path: true, optional: true, help: `the quantized one (default ${GUEST_QUANT})` },
     {
       name: "CONFIG",
       path: true,
@@ -45,7 +49,7 @@ export const compareCommand: Command = {
   details: TEXT_DETAILS,
   example: "rabbit compare SmolLM2-135M SmolLM2-135M-q8",
   async run(args, out) {
-    const [floatPath = "/model.safetensors", quantPath = "/model-q4.safetensors", configPath] = args.positionals;
+    const [floatPath = "/model.safetensors", quantPath = GUEST_QUANT, configPath] = args.positionals;
     const steps = args.integer("steps", 1, Number.MAX_SAFE_INTEGER) ?? 8;
     const threads = args.threads();
     const float = openModel(floatPath, configPath);

@@ -9,7 +9,7 @@ import { Fixed, interruptible, type Output } from "./output.ts";
 /** `rabbit gate` */
 export const gateCommand: Command = {
   name: "gate",
-  summary: "check this machine: exact weights must decode alike before and after quantizing, at both widths",
+  summary: "check this machine: exact weights must decode alike before and after quantizing, at every width",
   positionals: [],
   flags: [THREADS],
   verdict: "0 passed, 1 failed",

@@ -1,4 +1,5 @@
 import { join } from "@std/path/join";
+import { WIDTHS } from "../format/blocks.ts";
 import { MODEL_FILE } from "../format/checkpoint.ts";
 import { DTYPES, importGguf, planImport } from "../gguf/import.ts";
 import { type Command, FORCE } from "./arguments.ts";
@@ -16,7 +17,7 @@ export const importCommand: Command = {
       name: "dtype",
       value: DTYPES.join("|"),
       help: "what the matrices become (default: bf16, or the float dtype that all have); " +
-        "same keeps Q8_0 as Q8B32 and Q4_0 as Q4B32",
+        `same keeps ${WIDTHS.filter(({ ggml }) => ggml).map(({ name, ggml }) => `${ggml} as ${name}`).join(" and ")}`,
     },
     { ...FORCE, help: "replace files that are in DIR" },
   ],

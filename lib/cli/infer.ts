@@ -6,8 +6,8 @@ import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { hasTokenizer } from "../text/tokenizer_files.ts";
 import { CheckpointError, UsageError } from "../errors.ts";
 import type { Checkpoint } from "../format/checkpoint.ts";
-import type { Activations } from "../kernels/operations.ts";
 import { type Moment, momentOf, strftime } from "../text/jinja/dates.ts";
+import { ACTIVATIONS, type Activations } from "../format/blocks.ts";
 import { Pool } from "../kernels/pool.ts";
 import { type Arguments, type Command, THREADS } from "./arguments.ts";
 import {
@@ -20,15 +20,11 @@ import {
   promptOf,
   tokenizerFor,
 } from "./model.ts";
+import { NARROWEST_FIRST } from "./quantize.ts";
 import { Fixed, onTerminal, type Output, printAnswer, warn } from "./output.ts";
 
 /** The page that `mapped` counts in. */
 const PAGE_BYTES = 4096;
-
-const ACTIVATIONS = ["f32", "i16", "i8"] as const;
-
-/** What a width is multiplied with by default: see bench/RESULTS.md for the measurement. */
-const DEFAULT_ACTIVATIONS: Readonly<Record<string, Activations>> = { Q4B32: "i8", Q8B32: "i16" };
 
 /** Above this every token is as likely as any other. */
 const MAX_TEMPERATURE = 100;
@@ -68,7 +64,10 @@ export const inferCommand: Command = {
     {
       name: "activations",
       value: ACTIVATIONS.join("|"),
-      help: "f32 is exact; i16 and i8 are faster (default i8 for four bits, i16 for eight, f32 for float checkpoints)",
+      help: "f32 is exact; i16 and i8 are faster (default " +
+        `${
+          NARROWEST_FIRST.map((width) => `${width.activations} for ${width.bits} bits`).join(", ")
+        }, f32 for float checkpoints)`,
     },
     { name: "ignore-eos", help: "do not stop at an end-of-text token" },
     THREADS,
@@ -132,7 +131,7 @@ function activationsOf(args: Arguments, { checkpoint }: Model): Activations {
   if (asked !== undefined && asked !== "f32" && checkpoint.width === undefined) {
     throw new UsageError(`--activations ${asked} is for quantized checkpoints; a float one is multiplied in f32`);
   }
-  return asked ?? DEFAULT_ACTIVATIONS[checkpoint.width?.name ?? ""] ?? "f32";
+  return asked ?? checkpoint.width?.activations ?? "f32";
 }
 
 /** `--date`: that day, at midnight. @throws {UsageError} there is no such day */

@@ -1,10 +1,14 @@
-import { BF16, matrixBytes, WIDTHS } from "../format/blocks.ts";
+import { ACTIVATIONS, type Activations, BF16, DEFAULT_WIDTH, matrixBytes, WIDTHS } from "../format/blocks.ts";
 import { f32ToBf16, f32ToF16 } from "../format/floats.ts";
-import type { Activations } from "../kernels/operations.ts";
 import { Pool } from "../kernels/pool.ts";
 import { Xorshift32 } from "../random.ts";
 import { type Command, THREADS } from "./arguments.ts";
 import { Fixed } from "./output.ts";
+import { BITS, NARROWEST_FIRST } from "./quantize.ts";
+
+/** What `--bits` takes: the widths, and 16 for bfloat16. */
+const CHOICES = [...BITS, "16"];
+const NAMES = NARROWEST_FIRST.map(({ name }) => name);
 
 /** Passes over the matrix that are timed. */
 const PASSES = 30;
@@ -15,19 +19,19 @@ export const matmulCommand: Command = {
   summary: "time the product of a random matrix and a vector, without a model",
   positionals: [],
   flags: [
-    { name: "bits", value: "4|8|16", help: "Q4B32, Q8B32 or BF16 (default 4)" },
+    { name: "bits", value: CHOICES.join("|"), help: `${NAMES.join(", ")} or BF16 (default ${DEFAULT_WIDTH.bits})` },
     { name: "rows", value: "R", help: "rows (default 49152)" },
     { name: "columns", value: "C", help: "columns, a multiple of 32 (default 576)" },
-    { name: "activations", value: "f32|i16|i8", help: "f32 is exact (the default)" },
+    { name: "activations", value: ACTIVATIONS.join("|"), help: "f32 is exact (the default)" },
     THREADS,
   ],
   example: "rabbit matmul --bits 8 --rows 4096 --columns 4096 --threads 1",
   // deno-lint-ignore require-await
   async run(args, out) {
-    const bits = args.choice("bits", ["4", "8", "16"] as const) ?? "4";
+    const bits = args.choice("bits", CHOICES) ?? String(DEFAULT_WIDTH.bits);
     const rows = args.integer("rows", 1, 1 << 24) ?? 49152;
     const columns = args.integer("columns", 32, 1 << 20) ?? 576;
-    const activations = args.choice("activations", ["f32", "i16", "i8"] as const) ?? "f32";
+    const activations = args.choice("activations", ACTIVATIONS) ?? "f32";
     const threads = args.threads();
     if (columns % 32 !== 0) throw args.invalid("columns", "a multiple of 32");
     if (bits === "16" && activations !== "f32") throw args.invalid("activations", "f32 for --bits 16");

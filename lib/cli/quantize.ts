@@ -1,12 +1,20 @@
 import { MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
-import { WIDTHS } from "../format/blocks.ts";
+import { DEFAULT_WIDTH, WIDTHS } from "../format/blocks.ts";
 import { checkTarget, planQuantize, quantize } from "../quantize/quantize.ts";
 import { join } from "@std/path/join";
 import { type Command, FORCE, THREADS } from "./arguments.ts";
 import { Fixed, warn, withBar } from "./output.ts";
 
-/** The widths that `--bits` takes, smallest first. */
-export const BITS = WIDTHS.map(({ bits }) => String(bits)).sort();
+/** The widths, narrowest first. */
+export const NARROWEST_FIRST = WIDTHS.toSorted((a, b) => a.bits - b.bits);
+
+/** The widths that `--bits` takes. */
+export const BITS = NARROWEST_FIRST.map(({ bits }) => String(bits));
+
+/** What each width is for. */
+const PURPOSES = NARROWEST_FIRST.map((width) => {
+  return `${width.bits} for ${width.label} (${width.name})${width === DEFAULT_WIDTH ? ", the default" : ""}`;
+});
 
 /** `rabbit quantize` */
 export const quantizeCommand: Command = {
@@ -21,14 +29,14 @@ export const quantizeCommand: Command = {
       required: true,
       help: "the directory for the quantized one; made where it is missing",
     },
-    { name: "bits", value: BITS.join("|"), help: "4 for size (Q4B32), the default, or 8 for fidelity (Q8B32)" },
+    { name: "bits", value: BITS.join("|"), help: PURPOSES.join(", or ") },
     THREADS,
     FORCE,
     { name: "dry-run", help: "check the headers and print what would be written, without writing" },
   ],
   example: "rabbit quantize --bits 8 --in SmolLM2-135M --out SmolLM2-135M-q8",
   async run(args, out) {
-    const bits = args.choice("bits", BITS) ?? "4";
+    const bits = args.choice("bits", BITS) ?? String(DEFAULT_WIDTH.bits);
     const threads = args.threads();
     const directory = args.text("out");
     const force = args.switches.has("force");

@@ -1,6 +1,7 @@
 /**
  * The formats that a matrix can have: what the bytes of a row mean. One row of {@link FORMATS} is all that the
- * rest of the program needs to know of a format; the fast arithmetic is in lib/kernels.
+ * rest of the program needs to know of a format; the fast arithmetic is in lib/kernels, which does without it where it
+ * has none.
  *
  * A matrix of rows x columns is stored row by row, left to right, as a sequence of blocks. A float format has
  * blocks of one weight, a quantized one has blocks of {@link BLOCK} consecutive weights of one row.
@@ -17,10 +18,10 @@ export const BLOCK = 32;
  * What a matrix can be multiplied with: `f32` are the activations themselves; `i16` and `i8` are blocks of 32 integers of
  * at most 32767 or 127 with one binary32 scale, for block formats only.
  */
-export const ACTIVATIONS = ["f32", "i16", "i8"] as const;
+export type Activations = "f32" | "i16" | "i8";
 
-/** One of {@link ACTIVATIONS}. */
-export type Activations = typeof ACTIVATIONS[number];
+/** All of them, the exact ones first. */
+export const ACTIVATIONS: readonly Activations[] = ["f32", "i16", "i8"];
 
 /** What the two kinds of format have in common. */
 export interface Common {
@@ -30,6 +31,8 @@ export interface Common {
   readonly blockWeights: number;
   /** Bytes of a block. */
   readonly blockBytes: number;
+  /** The name of ggml's type that has the same values, where there is one: see lib/gguf/types.ts. */
+  readonly ggml?: string;
   /**
    * Decodes `count` blocks that start at byte `offset` into `out` from index 0. Every value is exact in binary32,
    * but for F64, which is rounded to it.
@@ -45,8 +48,12 @@ export interface FloatFormat extends Common {
 /** A block format: a binary16 scale and {@link BLOCK} integers. */
 export interface BlockFormat extends Common {
   readonly kind: "block";
-  /** Bits of a payload value: the value of `--bits`. */
+  /** Bits of a payload value, at most 8: a width of this many bits. */
   readonly bits: number;
+  /** What the width is for, for help. */
+  readonly label: string;
+  /** What it is multiplied with where nothing else is asked: see bench/RESULTS.md for the measurement. */
+  readonly activations: Activations;
   /** The largest positive level; the range is -levels-1 to levels. */
   readonly levels: number;
   /** `format` in `__metadata__`. */
@@ -73,10 +80,16 @@ export class BlockRefusal extends Error {
   }
 }
 
-function float(name: string, bytes: number, read: (view: DataView, at: number) => number): FloatFormat {
+function float(
+  name: string,
+  bytes: number,
+  read: (view: DataView, at: number) => number,
+  ggml?: string,
+): FloatFormat {
   return {
     kind: "float",
     name,
+    ggml,
     blockWeights: 1,
     blockBytes: bytes,
     decode(view, offset, count, out) {
@@ -85,12 +98,14 @@ function float(name: string, bytes: number, read: (view: DataView, at: number) =
   };
 }
 
-function block(
-  bits: number,
-  levels: number,
-  level: (view: DataView, payload: number, n: number) => number,
-  pack: BlockFormat["pack"],
-): BlockFormat {
+/** What makes a block format: the rest follows from the number of bits. */
+export interface BlockRow extends Pick<BlockFormat, "bits" | "label" | "activations" | "ggml" | "pack"> {
+  /** Level n of the payload at byte `payload`. */
+  level(bytes: DataView, payload: number, n: number): number;
+}
+
+/** A block format, from what makes it: binary16 scales, and two's complement integers of so many bits. */
+export function blockFormat({ bits, label, activations, ggml, pack, level }: BlockRow): BlockFormat {
   const blockBytes = 2 + BLOCK * bits / 8;
   return {
     kind: "block",
@@ -98,8 +113,11 @@ function block(
     declaration: `rabbit-q${bits}b${BLOCK}`,
     blockWeights: BLOCK,
     blockBytes,
+    ggml,
     bits,
-    levels,
+    label,
+    activations,
+    levels: 2 ** (bits - 1) - 1,
     pack,
     unpack(view, payload, levels) {
       for (let n = 0; n < BLOCK; n++) levels[n] = level(view, payload, n);
@@ -114,41 +132,71 @@ function block(
 }
 
 /** Binary64; as a source it is rounded to binary32 first. */
-export const F64 = float("F64", 8, (view, at) => view.getFloat64(at, true));
+export const F64: FloatFormat = float("F64", 8, (view, at) => view.getFloat64(at, true));
 /** Binary32. */
-export const F32 = float("F32", 4, (view, at) => view.getFloat32(at, true));
+export const F32: FloatFormat = float("F32", 4, (view, at) => view.getFloat32(at, true), "F32");
 /** Binary16. */
-export const F16 = float("F16", 2, (view, at) => f16ToF32(view.getUint16(at, true)));
+export const F16: FloatFormat = float("F16", 2, (view, at) => f16ToF32(view.getUint16(at, true)), "F16");
 /** Bfloat16. */
-export const BF16 = float("BF16", 2, (view, at) => bf16ToF32(view.getUint16(at, true)));
+export const BF16: FloatFormat = float("BF16", 2, (view, at) => bf16ToF32(view.getUint16(at, true)), "BF16");
 
 /** Eight bits, the fidelity format: 34 bytes for 32 weights, byte for byte ggml's Q8_0. */
-export const Q8B32 = block(
-  8,
-  127,
-  (view, payload, n) => view.getInt8(payload + n),
-  (levels, out) => {
+export const Q8B32: BlockFormat = blockFormat({
+  bits: 8,
+  label: "fidelity",
+  activations: "i16",
+  ggml: "Q8_0",
+  level: (view, payload, n) => view.getInt8(payload + n),
+  pack(levels, out) {
     for (let n = 0; n < BLOCK; n++) out[n] = levels[n];
   },
-);
+});
 
 /** Four bits, the size format: 18 bytes for 32 weights; weight n is the low (even n) or high (odd n) nibble of byte n / 2. */
-export const Q4B32 = block(
-  4,
-  7,
-  (view, payload, n) => (((view.getUint8(payload + (n >> 1)) >> (4 * (n & 1))) & 15) ^ 8) - 8,
-  (levels, out) => {
+export const Q4B32: BlockFormat = blockFormat({
+  bits: 4,
+  label: "size",
+  activations: "i8",
+  ggml: "Q4_0",
+  level: (view, payload, n) => (((view.getUint8(payload + (n >> 1)) >> (4 * (n & 1))) & 15) ^ 8) - 8,
+  pack(levels, out) {
     for (let n = 0; n < BLOCK; n += 2) out[n >> 1] = (levels[n] & 15) | ((levels[n + 1] & 15) << 4);
   },
-);
+});
 
 /** Every format, by its dtype. */
-export const FORMATS: ReadonlyMap<string, Format> = new Map(
-  [F64, F32, F16, BF16, Q8B32, Q4B32].map((format) => [format.name, format]),
-);
+export const FORMATS: ReadonlyMap<string, Format> = byName([
+  F64,
+  F32,
+  F16,
+  BF16,
+  Q8B32,
+  Q4B32,
+]);
+
+function byName(formats: readonly Format[]): Map<string, Format> {
+  return new Map(formats.map((format) => [format.name, format]));
+}
 
 /** The block formats. */
 export const WIDTHS: readonly BlockFormat[] = [...FORMATS.values()].filter((f) => f.kind === "block");
+
+/** The width that is written where none is asked for. */
+export const DEFAULT_WIDTH: BlockFormat = Q4B32;
+
+/** The block format of a dtype. @throws {RangeError} it is none */
+export function widthNamed(name: string): BlockFormat {
+  const format = FORMATS.get(name);
+  if (format?.kind !== "block") throw new RangeError(`${name} is not a block format`);
+  return format;
+}
+
+/** The float format of a dtype. @throws {RangeError} it is none */
+export function floatNamed(name: string): FloatFormat {
+  const format = FORMATS.get(name);
+  if (format?.kind !== "float") throw new RangeError(`${name} is not a float format`);
+  return format;
+}
 
 /** The `__metadata__` that declares a width: exactly these fields, in this order. */
 export function declarationOf(format: BlockFormat): Record<string, string> {

@@ -14,10 +14,10 @@ import { value } from "./values.ts";
 import { checkTensors } from "../model/tensors.ts";
 import { type Vocabulary, vocabularyMetadata } from "./vocabulary.ts";
 import { CheckpointError } from "../errors.ts";
-import { F32, firstNotFinite, type Format, FORMATS, matrixBytes, Q4B32 } from "../format/blocks.ts";
+import { F32, firstNotFinite, type Format, FORMATS, matrixBytes, WIDTHS } from "../format/blocks.ts";
 import { type Checkpoint, TensorReader } from "../format/checkpoint.ts";
 import { notFinite } from "../format/not_finite.ts";
-import { fromQ4B32, type GgmlType, typeOf } from "./types.ts";
+import { F32_TYPE, type ReadableType, typeOf } from "./types.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./container.ts";
 import { NewFiles } from "../files/new_files.ts";
 import { checkOutputFile } from "../format/outputs.ts";
@@ -29,6 +29,7 @@ const CHUNK_BYTES = 4 << 20;
 
 /** A tensor of the new file. */
 interface Planned extends NewTensor {
+  readonly type: ReadableType;
   /** Where it comes from; undefined for the factors of the frequencies, which are in `values`. */
   readonly source?: NamedTensor;
   readonly from: Format;
@@ -42,18 +43,12 @@ export interface ExportPlan {
   readonly architecture: string;
   readonly tensors: readonly Planned[];
   /** The type of the matrices. */
-  readonly type: GgmlType;
+  readonly type: ReadableType;
   /** All that stands before the data. */
   readonly header: Uint8Array<ArrayBuffer>;
   /** Bytes of the new file. */
   readonly bytes: number;
 }
-
-/** llama.cpp's numbers (llama_ftype) for what most weights are; it is only shown. */
-const FILE_TYPES: ReadonlyMap<string, number> = new Map([["F32", 0], ["F16", 1], ["Q4_0", 2], ["Q8_0", 7], [
-  "BF16",
-  32,
-]]);
 
 /**
  * Decides what becomes of every tensor.
@@ -79,7 +74,7 @@ export function planExport(
     const values = ropeFactorsOf(config);
     tensors.push({
       name: ROPE_FACTORS,
-      type: typeOf(F32),
+      type: F32_TYPE,
       shape: [values.length],
       bytes: values.byteLength,
       from: F32,
@@ -91,13 +86,21 @@ export function planExport(
   const order = source.tensors.filter(({ name }) => taken.has(name)).map(({ name, dtype }) => `${name} ${dtype}`);
   const metadata = metadataOf(architecture, config);
   metadata.set(SOURCE_TENSORS, { type: "string", values: order });
-  metadata.set("general.file_type", value("u32", FILE_TYPES.get(type.name)!));
+  metadata.set("general.file_type", value("u32", type.fileType));
   metadata.set("general.quantization_version", value("u32", 2));
   for (const [key, value] of vocabularyMetadata(vocabulary)) metadata.set(key, value);
   const header = serializeGguf(metadata, tensors);
   const bytes = offsetsOf(header.length, tensors).at(-1)!;
   return { source, headDim: config.headDim, architecture, tensors, type, header, bytes };
 }
+
+/** What to do about a format that llama.cpp lacks. */
+const INSTEAD = {
+  float: "convert the checkpoint to BF16, or quantize it",
+  block: `quantize the float checkpoint to ${
+    WIDTHS.filter(({ ggml }) => ggml !== undefined).map(({ name }) => name).join(" or ")
+  }, or export it as it is`,
+} as const;
 
 function plan(place: { path: string; tensor: string }, source: NamedTensor, dtype: string): Planned {
   const { gguf: name, shape } = source;
@@ -106,12 +109,11 @@ function plan(place: { path: string; tensor: string }, source: NamedTensor, dtyp
   if (from === undefined) throw refuse(`${dtype} can't be exported`);
   if (shape.length === 1) {
     if (from.kind !== "float") throw refuse(`the decoder does not know a vector of ${dtype}`);
-    return { name, source, shape, from, type: typeOf(F32), bytes: 4 * shape[0] };
+    return { name, source, shape, from, type: F32_TYPE, bytes: 4 * shape[0] };
   }
-  if (from.name === "F64") {
-    throw refuse("llama.cpp has no F64 matrices; convert the checkpoint to BF16, or quantize it");
-  }
-  return { name, source, shape, from, type: typeOf(from), bytes: matrixBytes(from, shape[0], shape[1]) };
+  const type = typeOf(from);
+  if (type === undefined) throw refuse(`llama.cpp has no ${from.name} matrices; ${INSTEAD[from.kind]}`);
+  return { name, source, shape, from, type, bytes: matrixBytes(from, shape[0], shape[1]) };
 }
 
 /**
@@ -159,16 +161,14 @@ function* chunksOf(tensor: Planned, headDim: number, reader: TensorReader): Gene
     const bytes = new Uint8Array(count * rowBytes);
     reader.read(source.huggingFace, row * rowBytes, bytes);
     checkFinite(reader, source.huggingFace, from, row, columns, bytes);
-    const out = from === Q4B32 || shape.length === 1 ? converted(from, bytes) : bytes;
+    const out = shape.length === 1 ? singles(from, bytes) : bytes;
+    type.fromTwin?.(out);
     yield source.interleaved ? interleaveRows(out, type.blockBytes * columns / type.blockWeights) : out;
   }
 }
 
-function converted(from: Format, bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
-  if (from === Q4B32) {
-    fromQ4B32(bytes);
-    return bytes;
-  }
+/** Weights as binary32. */
+function singles(from: Format, bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   const values = new Float32Array(bytes.length / from.blockBytes);
   from.decode(new DataView(bytes.buffer), 0, values.length, values);
   return new Uint8Array(values.buffer);

@@ -20,13 +20,12 @@ import {
   firstNotFinite,
   type FloatFormat,
   matrixBytes,
-  Q4B32,
 } from "../format/blocks.ts";
 import { MODEL_FILE } from "../format/checkpoint.ts";
 import { notFinite } from "../format/not_finite.ts";
 import { checkUnchanged, openRegular, readAt, reopen, sameFile, stat } from "../files/read.ts";
 import { bf16ToF32, f16ToF32, f32ToBf16, f32ToF16 } from "../format/floats.ts";
-import { READABLE, toQ4B32 } from "./types.ts";
+import { READABLE } from "./types.ts";
 import { type Gguf, type GgufTensor, type Metadata, parseGguf } from "./container.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
@@ -195,6 +194,9 @@ function plan(
   };
 }
 
+/** The types that --dtype same keeps in blocks. */
+const BLOCK_TYPES = READABLE.filter(({ twin }) => twin?.kind === "block").map(({ name }) => `all ${name}`).join(", ");
+
 /** What the matrices become. */
 function formatOf(path: string, matrices: GgufTensor[], dtype: Dtype | undefined): FloatFormat | BlockFormat {
   if (dtype !== undefined && dtype !== "same") return TARGETS[dtype];
@@ -208,7 +210,7 @@ function formatOf(path: string, matrices: GgufTensor[], dtype: Dtype | undefined
     { path, tensor: odd.name, field: "type" },
     `${odd.type.name} beside ${
       matrices[0].type.name
-    }: --dtype same is for matrices that are all Q8_0, all Q4_0, or all floats`,
+    }: --dtype same is for matrices that are ${BLOCK_TYPES}, or all floats`,
   );
 }
 
@@ -303,7 +305,7 @@ function converted(
   if (type.twin === to) {
     if (to.kind === "block") {
       check(to.blockWeights, scalarKernels(bytes.buffer).checkScales(to, 0, bytes.length / to.blockBytes));
-      if (to === Q4B32) toQ4B32(bytes);
+      type.toTwin?.(bytes);
     } else check(1, firstNotFinite(to, bytes));
     return bytes;
   }

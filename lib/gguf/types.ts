@@ -5,7 +5,7 @@
  * @module
  */
 
-import { BF16, BLOCK, type BlockFormat, F16, F32, type FloatFormat, Q4B32, Q8B32 } from "../format/blocks.ts";
+import { BF16, BLOCK, F16, F32, type Format, FORMATS, Q4B32, Q8B32 } from "../format/blocks.ts";
 import { f16ToF32 } from "../format/floats.ts";
 
 /** Decodes `count` blocks from byte `offset` on into `out` from index 0; every value is the binary32 that ggml gives. */
@@ -22,8 +22,18 @@ export interface GgmlType {
   readonly blockBytes: number;
   /** Absent for the types that rabbit knows by size alone. */
   readonly decode?: Decode;
-  /** rabbit's format of the same values: the same bytes, but for Q4_0 (see {@link toQ4B32}). */
-  readonly twin?: FloatFormat | BlockFormat;
+  /** rabbit's format of the same values: the same bytes, unless they have to be converted. */
+  readonly twin?: Format;
+  /** Turn blocks of the twin into this type's and back, in place, where the bytes differ. */
+  fromTwin?(blocks: Uint8Array): void;
+  toTwin?(blocks: Uint8Array): void;
+}
+
+/** A type that rabbit reads. */
+export interface ReadableType extends GgmlType {
+  readonly decode: Decode;
+  /** llama.cpp's number (llama_ftype) for a file whose weights are mostly of this type; it is only shown. */
+  readonly fileType: number;
 }
 
 /**
@@ -79,20 +89,42 @@ const OPAQUE: readonly (readonly [number, string, number, number])[] = [
   [40, "NVFP4", 64, 36],
 ];
 
-function like(id: number, name: string, twin: FloatFormat | BlockFormat, decode: Decode = twin.decode): GgmlType {
-  return { id, name, blockWeights: twin.blockWeights, blockBytes: twin.blockBytes, decode, twin };
+/** Adds the format whose row names a type. */
+function withTwin(type: Omit<ReadableType, "twin">): ReadableType {
+  return { ...type, twin: [...FORMATS.values()].find(({ ggml }) => ggml === type.name) };
 }
 
+/** Binary32, which every vector has. */
+export const F32_TYPE: ReadableType = withTwin({
+  id: 0,
+  name: "F32",
+  fileType: 0,
+  blockWeights: 1,
+  blockBytes: 4,
+  decode: F32.decode,
+});
+
 /** The types that rabbit reads. */
-export const READABLE: readonly GgmlType[] = [
-  like(0, "F32", F32),
-  like(1, "F16", F16),
-  like(30, "BF16", BF16),
-  like(8, "Q8_0", Q8B32),
-  like(2, "Q4_0", Q4B32, nibbles(false, false)),
-  { id: 3, name: "Q4_1", blockWeights: BLOCK, blockBytes: 20, decode: nibbles(false, true) },
-  { id: 6, name: "Q5_0", blockWeights: BLOCK, blockBytes: 22, decode: nibbles(true, false) },
-  { id: 7, name: "Q5_1", blockWeights: BLOCK, blockBytes: 24, decode: nibbles(true, true) },
+export const READABLE: readonly ReadableType[] = [
+  F32_TYPE,
+  ...[
+    { id: 1, name: "F16", fileType: 1, blockWeights: 1, blockBytes: 2, decode: F16.decode },
+    { id: 30, name: "BF16", fileType: 32, blockWeights: 1, blockBytes: 2, decode: BF16.decode },
+    { id: 8, name: "Q8_0", fileType: 7, blockWeights: BLOCK, blockBytes: 34, decode: Q8B32.decode },
+    {
+      id: 2,
+      name: "Q4_0",
+      fileType: 2,
+      blockWeights: BLOCK,
+      blockBytes: 18,
+      decode: nibbles(false, false),
+      fromTwin: fromQ4B32,
+      toTwin: toQ4B32,
+    },
+    { id: 3, name: "Q4_1", fileType: 3, blockWeights: BLOCK, blockBytes: 20, decode: nibbles(false, true) },
+    { id: 6, name: "Q5_0", fileType: 8, blockWeights: BLOCK, blockBytes: 22, decode: nibbles(true, false) },
+    { id: 7, name: "Q5_1", fileType: 9, blockWeights: BLOCK, blockBytes: 24, decode: nibbles(true, true) },
+  ].map(withTwin),
 ];
 
 /** Every type that a file may have, by its number. */
@@ -101,11 +133,9 @@ export const GGML_TYPES: ReadonlyMap<number, GgmlType> = new Map(
     .map((type) => [type.id, type]),
 );
 
-/** The type with the values of one of rabbit's formats. @throws {RangeError} there is none (F64) */
-export function typeOf(format: FloatFormat | BlockFormat): GgmlType {
-  const type = READABLE.find(({ twin }) => twin === format);
-  if (type === undefined) throw new RangeError(`ggml has no type for ${format.name}`);
-  return type;
+/** The type with the values of one of rabbit's formats, if there is one. */
+export function typeOf(format: Format): ReadableType | undefined {
+  return READABLE.find(({ twin }) => twin === format);
 }
 
 /**

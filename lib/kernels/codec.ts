@@ -1,5 +1,5 @@
 /**
- * Every operation in plain TypeScript, for every row of FORMATS: the definition of correct. Slow, and short.
+ * The operations on blocks in plain TypeScript, for every row of FORMATS: the definition of correct. Slow, and short.
  *
  * @module
  */

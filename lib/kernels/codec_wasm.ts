@@ -1,12 +1,12 @@
 /**
- * The WebAssembly kernels: the interface of scalar.ts over a shared memory.
+ * The WebAssembly kernels: the interface of codec.ts over a shared memory.
  *
  * @module
  */
 
-import type { BlockFormat, FloatFormat } from "../format/blocks.ts";
+import { type BlockFormat, type FloatFormat, Q4B32, Q8B32 } from "../format/blocks.ts";
+import { type BlockKernels, scalarKernels } from "./codec.ts";
 import { WASM_BASE64 } from "./wasm/kernels_wasm.ts";
-import type { BlockKernels } from "./codec.ts";
 
 /** Bytes of a WebAssembly page. */
 export const PAGE = 65536;
@@ -19,7 +19,7 @@ export const FIRST_ADDRESS = 1024;
 
 /**
  * Bytes at the end of the 4 GiB that are never in use: more than the largest offset that is part of a kernel's instruction,
- * so that no kernel gets past them from an address before them (see flags.ts).
+ * so that no kernel gets past them from an address before them (see engine_flags.ts).
  */
 export const MARGIN_BYTES = PAGE;
 
@@ -46,15 +46,27 @@ export function instantiate(memory: WebAssembly.Memory): Exports {
   return { ...new WebAssembly.Instance(compiled, { env }).exports } as Exports;
 }
 
+/** The last part of the names of the kernels of a width. Another one is encoded by the definition (codec.ts). */
+const WITH_KERNELS: ReadonlyMap<BlockFormat, string> = new Map([[Q4B32, "q4"], [Q8B32, "q8"]]);
+
 /** The operations on blocks over `memory`; `scratch` is the address of 16 bytes that they may write. */
 export function wasmKernels(memory: WebAssembly.Memory, scratch: number): BlockKernels {
   const wasm = instantiate(memory);
-  const kind = (source: FloatFormat, target: BlockFormat) => `${source.name.toLowerCase()}_q${target.bits}`;
+  const scalar = scalarKernels(memory.buffer);
+  const kernel = (operation: string, source: FloatFormat, target: BlockFormat) => {
+    const name = WITH_KERNELS.get(target);
+    return name === undefined ? undefined : wasm[`${operation}_${source.name.toLowerCase()}_${name}`];
+  };
   return {
-    encode: (source, target, src, dst, blocks) => wasm[`encode_${kind(source, target)}`](src, dst, blocks),
+    encode(source, target, src, dst, blocks) {
+      const encode = kernel("encode", source, target);
+      return encode ? encode(src, dst, blocks) : scalar.encode(source, target, src, dst, blocks);
+    },
     checkScales: (format, src, blocks) => wasm.check_scales(src, format.blockBytes, blocks),
     error(source, target, src, quant, blocks) {
-      wasm[`error_${kind(source, target)}`](src, quant, blocks, scratch);
+      const error = kernel("error", source, target);
+      if (error === undefined) return scalar.error(source, target, src, quant, blocks);
+      error(src, quant, blocks, scratch);
       const view = new DataView(memory.buffer);
       return { errors: view.getFloat64(scratch, true), squares: view.getFloat64(scratch + 8, true) };
     },

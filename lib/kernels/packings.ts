@@ -78,12 +78,20 @@ export const PACKINGS: readonly Packing[] = [
 /**
  * How a format is held. One without kernels becomes another one when it is loaded: a float format binary32, which is what
  * its weights count as, a block format Q8B32, which has room for its integers and for its scales as they are.
+ *
+ * @throws {RangeError} it is neither
  */
 export function packingOf(format: Format): Packing {
-  const held = PACKINGS.find((packing) => packing.format === format);
-  if (held !== undefined) return held;
-  const wider = format.kind === "block" ? Q8B32 : F32;
-  return PACKINGS.find((packing) => packing.format === wider)!;
+  const packing = heldAs(format) ?? heldAs(WIDER[format.kind]);
+  if (packing === undefined) throw new RangeError(`${format.name} is of an unknown kind: ${format.kind}`);
+  return packing;
+}
+
+/** What formats without kernels are held as, by their kind. */
+const WIDER = { float: F32, block: Q8B32 } as const;
+
+function heldAs(format: Format): Packing | undefined {
+  return PACKINGS.find((packing) => packing.format === format);
 }
 
 /** The kernels by mode and kind: those for several tokens, and with `_far` after the name those for one. */

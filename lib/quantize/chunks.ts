@@ -6,7 +6,7 @@
  */
 
 import { CheckpointError, SystemError } from "../errors.ts";
-import { type BlockFormat, type FloatFormat, FORMATS } from "../format/blocks.ts";
+import { floatNamed, widthNamed } from "../format/blocks.ts";
 import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "../files/read.ts";
 import { type BlockKernels, type SquaredError } from "../kernels/codec.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
@@ -99,10 +99,10 @@ export class ChunkProcessor {
     if (source) this.#read(source, at);
     if (stored) this.#read(stored, at + RESULT);
     if (blocks) {
-      const format = FORMATS.get(blocks.target) as BlockFormat;
+      const format = widthNamed(blocks.target);
       if (stored) result.badScale = kernels.checkScales(format, at + RESULT, blocks.count);
       if (blocks.source) {
-        const from = FORMATS.get(blocks.source) as FloatFormat;
+        const from = floatNamed(blocks.source);
         result.unencodable = kernels.encode(from, format, at, at + (stored ? DERIVED : RESULT), blocks.count);
         if (stored) Object.assign(result, kernels.error(from, format, at, at + RESULT, blocks.count));
       }
