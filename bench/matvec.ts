@@ -5,9 +5,18 @@
  * @module
  */
 
-import { BF16, F16, F32, type Format, matrixBytes, Q4B32, Q8B32 } from "../lib/format/blocks.ts";
+import {
+  ACTIVATIONS,
+  type Activations,
+  BF16,
+  F16,
+  F64,
+  type Format,
+  FORMATS,
+  matrixBytes,
+} from "../lib/format/blocks.ts";
 import { f32ToBf16, f32ToF16 } from "../lib/format/floats.ts";
-import type { Activations } from "../lib/kernels/operations.ts";
+import { activationsFor } from "../lib/kernels/operations.ts";
 import { Pool } from "../lib/kernels/pool.ts";
 import { Reference } from "../lib/kernels/reference.ts";
 import { Xorshift32 } from "../lib/random.ts";
@@ -18,16 +27,12 @@ const SHAPES = [[49152, 576], [1536, 576], [576, 1536], [11008, 4096]] as const;
 /** Rows that are verified: the first and the last of a matrix. */
 const VERIFIED = 64;
 
-const CASES: [Format, Activations][] = [
-  [Q4B32, "f32"],
-  [Q4B32, "i16"],
-  [Q4B32, "i8"],
-  [Q8B32, "f32"],
-  [Q8B32, "i16"],
-  [BF16, "f32"],
-  [F16, "f32"],
-  [F32, "f32"],
-];
+/** Every format, with every kind of activations that it can be multiplied with. */
+const CASES = [...FORMATS.values()].flatMap((format) => {
+  return [...new Set(ACTIVATIONS.map((asked) => activationsFor(format, asked)))].map((activations) => {
+    return { format, activations };
+  });
+});
 
 /** Sound pseudo-random bytes of a format: scales and floats of about 0.01. */
 function randomBytes(format: Format, count: number): Uint8Array {
@@ -39,6 +44,7 @@ function randomBytes(format: Format, count: number): Uint8Array {
     if (format.kind === "block") view.setUint16(at, f32ToF16(0.01), true);
     else if (format === BF16) view.setUint16(at, f32ToBf16(0.01 * (bytes[at] - 128) / 128), true);
     else if (format === F16) view.setUint16(at, f32ToF16(0.01 * (bytes[at] - 128) / 128), true);
+    else if (format === F64) view.setFloat64(at, 0.01 * (bytes[at] - 128) / 128, true);
     else view.setFloat32(at, 0.01 * (bytes[at] - 128) / 128, true);
   }
   return bytes;
@@ -46,7 +52,7 @@ function randomBytes(format: Format, count: number): Uint8Array {
 
 for (const [rows, columns] of SHAPES) {
   const x = Float32Array.from({ length: columns }, (_, n) => Math.sin(n));
-  for (const [format, activations] of CASES) {
+  for (const { format, activations } of CASES) {
     const bytes = randomBytes(format, matrixBytes(format, rows, columns));
     for (const threads of [1, 2]) {
       const pool = new Pool({ threads, activations });

@@ -5,6 +5,8 @@
  * @module
  */
 
+import { WIDTHS } from "../lib/format/blocks.ts";
+
 /** A command line of rabbit, and the lines of its output that are worth showing; all where that is absent. */
 interface Step {
   readonly says: string;
@@ -17,26 +19,27 @@ interface Step {
 /** The lines of verify that are about the checkpoint and not about one tensor. */
 const SUMMARY = /^VERIFY (?!tensor=)/;
 
+/** The widths and their checkpoints, narrowest first. */
+const QUANTIZED = WIDTHS.toSorted((a, b) => a.bits - b.bits).map(({ bits, label }) => {
+  return { bits: String(bits), label, model: `model-q${bits}` };
+});
+
 const STEPS: readonly Step[] = [
   { says: "A model with random weights, in bfloat16:", args: ["gen", "--out", "model"] },
-  { says: "For size, four bits a weight:", args: ["quantize", "--in", "model", "--out", "model-q4", "--bits", "4"] },
-  { says: "For fidelity, eight:", args: ["quantize", "--in", "model", "--out", "model-q8", "--bits", "8"] },
-  {
-    says: "Every block read, checked, and derived again from the source:",
-    args: ["verify", "model-q4", "--against", "model"],
+  ...QUANTIZED.map(({ bits, label, model }): Step => ({
+    says: `For ${label}, ${bits} bits a weight:`,
+    args: ["quantize", "--in", "model", "--out", model, "--bits", bits],
+  })),
+  ...QUANTIZED.map(({ bits, model }): Step => ({
+    says: `At ${bits} bits, every block read, checked, and derived again from the source:`,
+    args: ["verify", model, "--against", "model"],
     show: SUMMARY,
-  },
-  { says: "The same for eight bits:", args: ["verify", "model-q8", "--against", "model"], show: SUMMARY },
-  {
-    says: "Do eight bits keep the answer, and how far do the logits move?",
-    args: ["compare", "model", "model-q8"],
+  })),
+  ...QUANTIZED.toReversed().map(({ bits, model }): Step => ({
+    says: `Do ${bits} bits keep the answer? (The answers of random weights turn on tiny margins.)`,
+    args: ["compare", "model", model],
     asks: true,
-  },
-  {
-    says: "Do four? (The answers of random weights turn on tiny margins.)",
-    args: ["compare", "model", "model-q4"],
-    asks: true,
-  },
+  })),
   { says: "Weights that a width holds exactly must decode alike:", args: ["gate"] },
 ];
 

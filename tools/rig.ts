@@ -1,6 +1,6 @@
 /**
  * `deno task rig [--model DIR] [--name NAME] [--no-smallest] [--table]`: what each width costs in a guest's memory and gives in
- * speed. Boots a guest for the float model, Q8B32 and Q4B32, each with only the files that it needs, runs the same on
+ * speed. Boots a guest for the float model and for each width, each with only the files that it needs, runs the same on
  * the host, and finds the smallest guest. Writes the rows as JSON lines to bench/results/quantization (float and Q8B32)
  * and bench/results/quantization-q4 (float and Q4B32), and a README.md with a table that is made from them. Exit status
  * 1 when the quantized guest does not save what it should. Without --model: the development model. --no-smallest leaves
@@ -11,11 +11,16 @@
 
 import { parseArgs } from "@std/cli/parse-args";
 import { basename } from "@std/path/basename";
+import { Q8B32, WIDTHS } from "../lib/format/blocks.ts";
 import { develop, findTools, Image, Missing, qemuVersion, run, type Tools } from "./guest/guest.ts";
 
 const RESULTS = `${import.meta.dirname}/../bench/results`;
-const DIRECTORIES = { Q8B32: `${RESULTS}/quantization`, Q4B32: `${RESULTS}/quantization-q4` };
-const WIDTHS = ["float", "Q8B32", "Q4B32"] as const;
+/** Where the rows of each width are. */
+const DIRECTORIES = WIDTHS.map((width) => {
+  return [width.name, `${RESULTS}/quantization${width === Q8B32 ? "" : `-q${width.bits}`}`] as const;
+});
+/** What is measured, in this order. */
+const SUBJECTS = ["float", ...WIDTHS.map(({ name }) => name)];
 const STEPS = ["--steps", "8", "--ignore-eos"];
 const MIB = 2 ** 20;
 
@@ -251,7 +256,7 @@ async function rig(): Promise<boolean> {
     default: { smallest: true },
   });
   if (args.table) {
-    for (const [width, directory] of Object.entries(DIRECTORIES)) publish(directory, width);
+    for (const [width, directory] of DIRECTORIES) publish(directory, width);
     return true;
   }
   const tools = findTools(args.kernel);
@@ -262,17 +267,17 @@ async function rig(): Promise<boolean> {
     const name = args.name ?? (args.model ? basename(args.model) : "development");
     const models = args.model
       ? quantized(tools.rabbit, args.model, temporary)
-      : develop(tools.rabbit, temporary, [8, 4]);
+      : develop(tools.rabbit, temporary, WIDTHS);
     const rows: Row[] = [];
     for (const [index, path] of models.entries()) {
       const file = Deno.statSync(`${path}/model.safetensors`).size;
-      const subject: Subject = { model: name, width: WIDTHS[index], rabbit: version, cpu, file };
+      const subject: Subject = { model: name, width: SUBJECTS[index], rabbit: version, cpu, file };
       for (const row of [await onHost(subject, path, tools), await inGuest(subject, path, tools, args.smallest)]) {
         rows.push(row);
         console.log(JSON.stringify(row));
       }
     }
-    for (const [width, directory] of Object.entries(DIRECTORIES)) {
+    for (const [width, directory] of DIRECTORIES) {
       Deno.mkdirSync(directory, { recursive: true });
       const own = rows.filter((row) => row.width === "float" || row.width === width);
       Deno.writeTextFileSync(`${directory}/${name}.jsonl`, own.map((row) => JSON.stringify(row) + "\n").join(""));
@@ -285,11 +290,11 @@ async function rig(): Promise<boolean> {
   }
 }
 
-/** Quantizes `float` to both widths. Returns the three directories. */
+/** Quantizes `float` to every width. Returns all directories, that of `float` first. */
 function quantized(rabbit: string, float: string, directory: string): string[] {
   return [
     float,
-    ...[8, 4].map((bits) => {
+    ...WIDTHS.map(({ bits }) => {
       const out = `${directory}/q${bits}`;
       const made = run(rabbit, ["quantize", "--bits", String(bits), "--in", float, "--out", out]);
       if (made === undefined) throw new Missing(`rabbit quantize --bits ${bits} --in ${float} failed`);

@@ -15,6 +15,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
+import { DEFAULT_WIDTH, WIDTHS } from "../../lib/format/blocks.ts";
 import { engineFlags } from "../../lib/kernels/engine_flags.ts";
 
 const { _: [mode, work, model], rounds, out, gguf, only } = parseArgs(Deno.args, {
@@ -24,6 +25,12 @@ const { _: [mode, work, model], rounds, out, gguf, only } = parseArgs(Deno.args,
 const binary = Deno.env.get("RABBIT_BIN");
 const main = `${import.meta.dirname}/../../main.ts`;
 const rabbit = binary ? [binary] : [Deno.execPath(), "run", "--allow-all", main];
+
+/** The widths that llama.cpp has too, narrowest first. */
+const PEERED = WIDTHS.toSorted((a, b) => a.bits - b.bits).flatMap((width) => {
+  const { ggml } = width;
+  return ggml === undefined ? [] : [{ ...width, ggml }];
+});
 
 /** Runs a command to its end. */
 function run([program, ...args]: string[]): { seconds: number; output: string } {
@@ -63,7 +70,7 @@ function quantize(): void {
     }
   };
   console.log(`| source GB/s, median (min–max) of ${rounds} | rabbit | llama-quantize | ratio |\n|---|---|---|---|`);
-  for (const bits of ["4", "8"]) {
+  for (const { bits, ggml } of PEERED) {
     for (const threads of ["1", "2"]) {
       pair(`${bits} bits, ${threads} threads`, () => {
         clear();
@@ -74,14 +81,14 @@ function quantize(): void {
           "--out",
           `${out}/rabbit-out`,
           "--bits",
-          bits,
+          String(bits),
           "--threads",
           threads,
         ];
         return bytes / run([...rabbit, ...args]).seconds;
       }, () => {
         clear();
-        const type = `q${bits}_0`;
+        const type = ggml.toLowerCase();
         const types = ["--pure", "--token-embedding-type", type, "--output-tensor-type", type];
         const files = [`${work}/models/large-bf16.gguf`, `${out}/peer.gguf`, type.toUpperCase(), threads];
         return bytes / run([`${work}/bin/llama-quantize`, ...types, ...files]).seconds;
@@ -96,8 +103,14 @@ function prompt(n: number): string {
   return Array.from({ length: n }, (_, i) => 300 + (i * 37) % 2000).join(" ");
 }
 
-/** Suffix of the checkpoint, type of the GGUF file, activations. */
-const CASES = [["-q4", "q4_0", "i8"], ["-q4", "q4_0", "f32"], ["-q8", "q8_0", "i16"], ["", "bf16", "f32"]];
+/** Suffix of the checkpoint, type of the GGUF file, activations: the default ones, and exact ones for the default width. */
+const CASES = [
+  ...PEERED.flatMap(({ name, bits, ggml, activations }) => {
+    const all = name === DEFAULT_WIDTH.name ? [activations, "f32"] : [activations];
+    return all.map((each) => [`-q${bits}`, ggml.toLowerCase(), each]);
+  }),
+  ["", "bf16", "f32"],
+];
 
 /** What `rabbit infer` says of a run that stops only after `steps` tokens. */
 function infer(suffix: string, prompted: number, steps: number, threads: string, activations: string) {

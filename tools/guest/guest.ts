@@ -6,6 +6,7 @@
 
 import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
+import { type BlockFormat, DEFAULT_WIDTH, WIDTHS } from "../../lib/format/blocks.ts";
 import { type Entry, writeArchive } from "./cpio.ts";
 
 /** Something that the guest needs is not there. The message says what to do. */
@@ -94,17 +95,17 @@ function findKernel(): string {
   }
 }
 
-/** Writes the development model, whose answer four bits keep, and its widths. Returns their directories. */
-export function develop(rabbit: string, directory: string, widths: readonly number[]): string[] {
+/** Writes the development model, whose answer the default width keeps, and its widths. Returns their directories. */
+export function develop(rabbit: string, directory: string, widths: readonly BlockFormat[]): string[] {
   const float = `${directory}/dev`;
   const commands = [
-    ["gen", "--exact", "4", "--out", float],
-    ...widths.map((bits) => ["quantize", "--bits", String(bits), "--in", float, "--out", `${float}-q${bits}`]),
+    ["gen", "--exact", String(DEFAULT_WIDTH.bits), "--out", float],
+    ...widths.map(({ bits }) => ["quantize", "--bits", String(bits), "--in", float, "--out", `${float}-q${bits}`]),
   ];
   for (const args of commands) {
     if (run(rabbit, args) === undefined) throw new Missing(`${rabbit} ${args.join(" ")} failed`);
   }
-  return [float, ...widths.map((bits) => `${float}-q${bits}`)];
+  return [float, ...widths.map(({ bits }) => `${float}-q${bits}`)];
 }
 
 /** Checkpoints as a guest has them: at most one of each width, and the configuration beside the first. */
@@ -124,13 +125,13 @@ export class Image {
         const file = exists(model) ? model : join(model, "model.safetensors");
         if (!exists(file)) throw new Missing(`no checkpoint ${file}`);
         // A guest gets broken files too: it is rabbit that refuses them.
-        const bits = declaredBits(file) ?? (index === 0 ? undefined : "4");
-        return { file, path: pathOf(bits) };
+        const width = declaredWidth(file) ?? (index === 0 ? undefined : DEFAULT_WIDTH);
+        return { file, path: pathOf(width) };
       });
       const paths = checkpoints.map(({ path }) => path);
       if (new Set(paths).size < paths.length) throw new Missing(`two checkpoints of one width: both are ${paths[0]}`);
       this.command = paths.length === 1 ? ["infer", "--model", paths[0]] : ["compare", ...paths];
-      if (this.command.join(" ") === `compare ${pathOf()} ${pathOf("4")}`) this.command = [];
+      if (this.command.join(" ") === `compare ${pathOf()} ${pathOf(DEFAULT_WIDTH)}`) this.command = [];
       const file = (path: string, file: string, executable = false): Entry => ({ path, content: { file }, executable });
       this.bytes = writeArchive(this.archive, [
         { path: "/dev/console", content: { device: [5, 1] } },
@@ -228,17 +229,18 @@ export class Image {
   }
 }
 
-/** Where a guest has a checkpoint of a width: what `rabbit compare` looks for, and /model-q8.safetensors. */
-function pathOf(bits?: string): string {
-  return bits === undefined ? "/model.safetensors" : `/model-q${bits}.safetensors`;
+/** Where a guest has a checkpoint of a width; `rabbit compare` looks for that of the default width. */
+export function pathOf(width?: BlockFormat): string {
+  return width === undefined ? "/model.safetensors" : `/model-q${width.bits}.safetensors`;
 }
 
 /** The width that a file declares: its metadata come first. */
-function declaredBits(path: string): string | undefined {
+function declaredWidth(path: string): BlockFormat | undefined {
   using file = Deno.openSync(path);
   const start = new Uint8Array(256);
   const got = file.readSync(start) ?? 0;
-  return /"rabbit-q(4|8)b32"/.exec(new TextDecoder().decode(start.subarray(0, got)))?.[1];
+  const text = new TextDecoder().decode(start.subarray(0, got));
+  return WIDTHS.find(({ declaration }) => text.includes(`"${declaration}"`));
 }
 
 /** An argument on the kernel's command line, which knows double quotes and no way to write one. */

@@ -5,15 +5,16 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { develop, findTools, Image, Missing } from "./guest.ts";
+import { DEFAULT_WIDTH, WIDTHS } from "../../lib/format/blocks.ts";
+import { develop, findTools, Image, Missing, pathOf } from "./guest.ts";
 
 const HELP = `deno task guest [--model DIR|FILE]... [--memory MIB] [--kernel VMLINUZ] [-- COMMAND ARGUMENT...]
 
 Boots a guest under QEMU (software emulation) that holds the executable, the libraries it needs, busybox as /init, the
-checkpoints and the config.json beside the first, as /model.safetensors, /model-q4.safetensors, /model-q8.safetensors
+checkpoints and the config.json beside the first, as ${[undefined, ...WIDTHS].map(pathOf).join(", ")}
 and /config.json. What follows -- is passed to rabbit by the kernel's command line. Without it the guest runs
-\`rabbit compare\` with two checkpoints and \`rabbit infer\` with one. Without --model: the development model and its four
-bits, which keep its answer. The guest's exit status becomes that of the task.
+\`rabbit compare\` with two checkpoints and \`rabbit infer\` with one. Without --model: the development model and its
+${DEFAULT_WIDTH.name}, which keeps its answer. The guest's exit status becomes that of the task.
 
 It needs the executable (deno task compile, or RABBIT_BIN=path), and
   apt-get install qemu-system-x86 busybox-static
@@ -41,7 +42,10 @@ async function guest(given: string[]): Promise<number> {
   const tools = findTools(args.kernel);
   const temporary = Deno.makeTempDirSync({ prefix: "rabbit-guest-" });
   try {
-    const image = new Image(tools, args.model.length > 0 ? args.model : develop(tools.rabbit, temporary, [4]));
+    const image = new Image(
+      tools,
+      args.model.length > 0 ? args.model : develop(tools.rabbit, temporary, [DEFAULT_WIDTH]),
+    );
     try {
       const command = args["--"].length > 0 ? args["--"] : image.command;
       return (await image.boot({ args: command, memory, print: (line) => console.log(line) })).status;
