@@ -25,6 +25,8 @@ interface Fixture {
   readonly cases: readonly (Omit<ChatCase, "variables" | "now"> & { set: bigint })[];
   readonly formats: readonly string[];
   readonly dates: readonly { readonly now: readonly bigint[]; readonly texts: readonly string[] }[];
+  /** Each with its upper, lower and title case, capitalized, swapped, its representation, and its classes. */
+  readonly characters: readonly (readonly string[])[];
   readonly directories: readonly {
     readonly name: string;
     readonly files: Readonly<Record<string, unknown>>;

@@ -68,7 +68,7 @@ function counted(text: string): string {
 
 function lower(value: Value): Value {
   const text = strOf(value);
-  return text === undefined ? value : counted(text.toLowerCase());
+  return text === undefined ? value : counted(str.lower(text));
 }
 
 const asIs = (value: Value) => value;
@@ -286,7 +286,7 @@ export const FILTERS: Readonly<Record<string, Filter>> = {
   }),
   length: count,
   list: plain(listOf),
-  lower: plain((value) => counted(softText(value).toLowerCase())),
+  lower: plain((value) => counted(str.lower(softText(value)))),
   map(value, { list, named }, name) {
     function* mapped() {
       if (!truthOf(value)) return;
@@ -378,7 +378,7 @@ export const FILTERS: Readonly<Record<string, Filter>> = {
     const words = softText(value).split(new RegExp(`([-${str.SPACE}({\\[<]+)`)).filter((word) => word !== "");
     return words.map((word) => {
       const [first] = word;
-      return counted(first.toUpperCase() + word.slice(first.length).toLowerCase());
+      return counted(str.upper(first) + str.lower(word.slice(first.length)));
     }).join("");
   }),
   tojson: toJson,
@@ -414,7 +414,7 @@ export const FILTERS: Readonly<Record<string, Filter>> = {
     }
     return new Generator(unique());
   },
-  upper: plain((value) => counted(softText(value).toUpperCase())),
+  upper: plain((value) => counted(str.upper(softText(value)))),
   wordcount: plain((value) => BigInt(textOf(value).match(/[\p{L}\p{N}_]+/gu)?.length ?? 0)),
 };
 

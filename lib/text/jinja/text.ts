@@ -142,6 +142,29 @@ export function replace(text: string, old: string, replacement: string, limit: n
     (times > points.length ? replacement : "");
 }
 
+/**
+ * Characters that Python knows less of than JavaScript, or knows otherwise: 3.11, the reference here, has Unicode 14, and
+ * newer versions newer tables. The first have another case, the others another class or representation.
+ */
+const NEWER_CASE = /[\u019b\u0264\u1c89\u1c8a\ua7cb-\ua7cd\ua7da-\ua7dc\u{10d50}-\u{10d65}\u{10d70}-\u{10d85}]/u;
+const NEWER =
+  /[\u0897\u0cf3\u0ece\u10fc\u1b4e\u1b4f\u1b7f\u1c89\u1c8a\u2427-\u2429\u2ffc-\u2fff\u31e4\u31e5\u31ef\ua7cb-\ua7cd\ua7da-\ua7dc\ua7f2-\ua7f4\uab69\u{105c0}-\u{105f3}\u{10d40}-\u{10d65}\u{10d69}-\u{10d85}\u{10d8e}\u{10d8f}\u{10ec2}-\u{10ec4}\u{10efc}-\u{10eff}\u{1123f}-\u{11241}\u{11380}-\u{11389}\u{1138b}\u{1138e}\u{11390}-\u{113b5}\u{113b7}-\u{113c0}\u{113c2}\u{113c5}\u{113c7}-\u{113ca}\u{113cc}-\u{113d5}\u{113d7}\u{113d8}\u{113e1}\u{113e2}\u{116d0}-\u{116e3}\u{11b00}-\u{11b09}\u{11bc0}-\u{11be1}\u{11bf0}-\u{11bf9}\u{11f00}-\u{11f10}\u{11f12}-\u{11f3a}\u{11f3e}-\u{11f5a}\u{1342f}\u{13440}-\u{13455}\u{13460}-\u{143fa}\u{16100}-\u{16139}\u{16d40}-\u{16d79}\u{18cff}\u{1b132}\u{1b155}\u{1cc00}-\u{1ccf9}\u{1cd00}-\u{1ceb3}\u{1d2c0}-\u{1d2d3}\u{1df25}-\u{1df2a}\u{1e030}-\u{1e06d}\u{1e08f}\u{1e4d0}-\u{1e4f9}\u{1e5d0}-\u{1e5fa}\u{1e5ff}\u{1f6dc}\u{1f774}-\u{1f776}\u{1f77b}-\u{1f77f}\u{1f7d9}\u{1f8b2}-\u{1f8bb}\u{1f8c0}\u{1f8c1}\u{1fa75}-\u{1fa77}\u{1fa87}-\u{1fa89}\u{1fa8f}\u{1faad}-\u{1faaf}\u{1fabb}-\u{1fabf}\u{1fac6}\u{1face}\u{1facf}\u{1fada}-\u{1fadc}\u{1fadf}\u{1fae8}\u{1fae9}\u{1faf7}\u{1faf8}\u{1fbcb}-\u{1fbef}\u{2b739}\u{2ebf0}-\u{2ee5d}\u{31350}-\u{323af}]/u;
+
+function without(newer: RegExp, text: string): string {
+  if (newer.test(text)) throw new Unsupported("the case or class of a character that is newer than Unicode 14");
+  return text;
+}
+
+/** `text.upper()`. */
+export function upper(text: string): string {
+  return without(NEWER_CASE, text).toUpperCase();
+}
+
+/** `text.lower()`. */
+export function lower(text: string): string {
+  return without(NEWER_CASE, text).toLowerCase();
+}
+
 /** Characters whose title case is not their upper case: digraphs, ligatures, Greek with iota, Georgian. */
 const TITLED =
   /[\u00df\u01c4-\u01cc\u01f1-\u01f3\u0587\u10d0-\u10fa\u10fd-\u10ff\u1f80-\u1faf\u1fb2-\u1fb4\u1fb7\u1fbc\u1fc2-\u1fc4\u1fc7\u1fcc\u1ff2-\u1ff4\u1ff7\u1ffc\ufb00-\ufb06\ufb13-\ufb17]/;
@@ -149,7 +172,7 @@ const TITLED =
 /** The title case of one character. */
 function title(character: string): string {
   if (TITLED.test(character)) throw new Unsupported(`the title case of "${character}"`);
-  return character.toUpperCase();
+  return upper(character);
 }
 
 /** The lower case of a sigma depends on what is around it in the whole text. */
@@ -161,7 +184,7 @@ function withoutSigma(text: string): string {
 /** `text.capitalize()`. */
 export function capitalize(text: string): string {
   const [first = ""] = text;
-  return title(first) + withoutSigma(text.slice(first.length)).toLowerCase();
+  return title(first) + lower(withoutSigma(text.slice(first.length)));
 }
 
 /** `text.title()`. */
@@ -169,7 +192,7 @@ export function titleCase(text: string): string {
   let inside = false;
   let result = "";
   for (const character of withoutSigma(text)) {
-    result += inside ? character.toLowerCase() : isCased(character) ? title(character) : character;
+    result += inside ? lower(character) : isCased(character) ? title(character) : character;
     inside = isCased(character);
   }
   return result;
@@ -180,20 +203,21 @@ export function swapCase(text: string): string {
   let result = "";
   for (const character of withoutSigma(text)) {
     result += /\p{Uppercase}/u.test(character)
-      ? character.toLowerCase()
+      ? lower(character)
       : /\p{Lowercase}/u.test(character)
-      ? character.toUpperCase()
+      ? upper(character)
       : character;
   }
   return result;
 }
 
 function isCased(character: string): boolean {
+  without(NEWER, character);
   return /[\p{Lowercase}\p{Uppercase}\p{Lt}]/u.test(character);
 }
 
 /** The tests `str.is…()`, but for those that need tables that JavaScript lacks. */
-export const CLASSES: Readonly<Record<string, (text: string) => boolean>> = {
+const TESTS: Readonly<Record<string, (text: string) => boolean>> = {
   isalpha: (text) => /^\p{L}+$/u.test(text),
   isdecimal: (text) => /^\p{Nd}+$/u.test(text),
   isalnum: (text) => /^[\p{L}\p{N}]+$/u.test(text),
@@ -218,6 +242,11 @@ export const CLASSES: Readonly<Record<string, (text: string) => boolean>> = {
   },
 };
 
+/** The same, of texts whose characters Python and JavaScript know alike. */
+export const CLASSES: Readonly<Record<string, (text: string) => boolean>> = Object.fromEntries(
+  Object.entries(TESTS).map(([name, test]) => [name, (text) => test(without(NEWER, text))]),
+);
+
 /** JavaScript has no table of the characters beyond ASCII that are digits, numbers or identifiers to Python. */
 function plainNumbers(text: string): string {
   if (/[^\p{ASCII}]/u.test(text)) throw new Unsupported("a test for digits or identifiers beyond ASCII");
@@ -235,7 +264,10 @@ const ESCAPES: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\
 /** `repr(text)`. */
 export function quoted(text: string): string {
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
-  const escaped = text.replace(ESCAPED, (character) => ESCAPES[character] ?? hexEscape(character.codePointAt(0)!));
+  const escaped = without(NEWER, text).replace(
+    ESCAPED,
+    (character) => ESCAPES[character] ?? hexEscape(character.codePointAt(0)!),
+  );
   return quote + escaped.replaceAll(quote, `\\${quote}`) + quote;
 }
 

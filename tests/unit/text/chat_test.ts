@@ -13,7 +13,7 @@ import { type ChatCase, chatFixture, moment } from "../../support/chat_cases.ts"
 import { inTemporary } from "../../support/program.ts";
 import { Random, write } from "../../support/testing.ts";
 
-const { cases, formats, dates, directories, now } = chatFixture();
+const { cases, formats, dates, characters, directories, now } = chatFixture();
 const NOW = moment(now);
 
 /** The text, or the error that a template may end with. */
@@ -36,6 +36,7 @@ const REFUSED = [
   /strftime's format %/,
   /sameas/,
   /beyond ASCII/,
+  /newer than Unicode 14/,
   /the format /,
   /a format for True and False/,
   /a part of a text with a sigma/,
@@ -71,6 +72,24 @@ Deno.test("strftime gives what Python's does, in English", () => {
   for (const format of ["%", "%q", "%s", "%Ey", "%5d", "%-A", "%+"]) {
     assertThrows(() => strftime(NOW, format), Unsupported, "strftime's format %", format);
   }
+});
+
+Deno.test("characters have Python's cases, classes and representation, or are refused", () => {
+  const expressions = ["c.upper()", "c.lower()", "c.title()", "c.capitalize()", "c.swapcase()", "[c]"];
+  const classes = ["isalpha", "isalnum", "islower", "isupper", "isspace", "isprintable", "isdecimal", "istitle"];
+  const all = [...expressions, ...classes.map((name) => `c.${name}()`)];
+  let refused = 0;
+  for (const [c, ...rest] of characters) {
+    const bits = rest.pop()!;
+    const texts = [...rest.slice(0, 5), `[${rest[5]}]`, ...Array.from(bits, (bit) => bit === "1" ? "True" : "False")];
+    for (const [n, expression] of all.entries()) {
+      const found = outcome({ template: `{{ ${expression} }}`, variables: { c }, now: NOW });
+      if (typeof found === "string") assertEquals(found, texts[n], `${expression} of ${JSON.stringify(c)}`);
+      else if (found instanceof Unsupported) refused++;
+      else throw found;
+    }
+  }
+  assert(refused < characters.length * all.length / 10, `${refused} are refused`);
 });
 
 Deno.test("render tells whether the date was asked for", () => {
