@@ -47,6 +47,7 @@ export const COMPANIONS: readonly string[] = [
   "special_tokens_map.json",
   "added_tokens.json",
   "chat_template.jinja",
+  "chat_template.json",
 ];
 
 /** As for a header: ten times the largest index of a real model (100,000 tensors). */

@@ -448,7 +448,7 @@ Deno.test("quantize refuses a sidecar that is no regular file, a link out of the
     write(`${directory}/in`, { [MODEL]: safetensors([f32("t", [1, 32], (n) => n)]), "config.json": "{}" });
     const plan = planQuantize(openCheckpoint(`${directory}/in`), Q4B32);
     for (const [problem, put] of Object.entries(make)) {
-      for (const name of ["tokenizer.model", "chat_template.jinja"]) {
+      for (const name of ["tokenizer.model", "chat_template.jinja", "chat_template.json"]) {
         put(`${directory}/in/${name}`);
         const before = tree(directory);
         const error = await assertRejects(() => quantize(plan, `${directory}/out`, { threads: 1, force: false }));
