@@ -12,12 +12,10 @@ import { DeadlineError, Service, ServiceError } from "./deadline.ts";
 import { CheckpointError, quote, systemError } from "../errors.ts";
 import type { Moment } from "./jinja/dates.ts";
 import type { Plain, Rendered } from "./jinja/render.ts";
+import { readSpecialTokens } from "./special_tokens.ts";
 
 /** A file of templates larger than this is another file. */
 const MAX_BYTES = 10_000_000;
-
-/** tokenizer.json, which is looked into where nothing else names a token. */
-const MAX_TOKENIZER_BYTES = 200_000_000;
 
 /** A template that has not ended after this long never will: the slowest known ones take some milliseconds. */
 const DEADLINE_MS = 10_000;
@@ -27,19 +25,6 @@ const GRACE_MS = 1000;
 
 /** What to do where a template can't be rendered. */
 const REMEDY = "give --prompt the whole text of the conversation, without --chat";
-
-/** The tokens that transformers knows by name; others end with `_token`. */
-const TOKENS = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-
-/** What a class of tokenizers has for tokens that no file names. */
-const CLASS_TOKENS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  GPT2Tokenizer: { bos_token: "<|endoftext|>", eos_token: "<|endoftext|>", unk_token: "<|endoftext|>" },
-  LlamaTokenizer: { bos_token: "<s>", eos_token: "</s>", unk_token: "<unk>" },
-  Qwen2Tokenizer: { eos_token: "<|endoftext|>", unk_token: "<|endoftext|>", pad_token: "<|endoftext|>" },
-};
-
-/** The classes of models whose tokenizer_config.json names none. */
-const MODEL_CLASSES: Readonly<Record<string, string>> = { qwen2: "Qwen2Tokenizer", qwen3: "Qwen2Tokenizer" };
 
 /** One message of a conversation. */
 export interface Message {
@@ -68,7 +53,7 @@ export function readChatTemplate(directory: string): ChatTemplate | undefined {
   const config = join(directory, "tokenizer_config.json");
   const json = objectIn(config);
   const found = templateFile(directory) ?? templateOf(config, json) ?? oldTemplate(directory);
-  return found && { ...found, tokens: tokensOf(directory, json, found.template) };
+  return found && { ...found, tokens: readSpecialTokens(directory) };
 }
 
 interface Found {
@@ -127,41 +112,6 @@ function namesIn(directory: string): string[] {
   } catch (cause) {
     throw systemError(`cannot read ${directory}`, cause);
   }
-}
-
-/**
- * The tokens that a template can read: those of tokenizer_config.json; of special_tokens_map.json, unless the former
- * lists the added tokens; and for a name that neither has, what the class of the tokenizer has.
- */
-function tokensOf(directory: string, config: Record<string, unknown>, template: string): Record<string, string> {
-  const map = "added_tokens_decoder" in config ? {} : objectIn(join(directory, "special_tokens_map.json"));
-  const named = { ...config, ...map };
-  const extra = named.extra_special_tokens;
-  const more = typeof extra === "object" && extra !== null && !Array.isArray(extra) ? extra : {};
-  const entries = [...Object.entries(named).filter(([key]) => key.endsWith("_token")), ...Object.entries(more)];
-  const texts = entries.map(([key, value]): [string, unknown] => [key, contentOf(value)]);
-  const tokens = Object.fromEntries(texts.filter((pair): pair is [string, string] => typeof pair[1] === "string"));
-  const missing = TOKENS.filter((name) => !(name in named) && template.includes(name));
-  return missing.length === 0 ? tokens : { ...classTokens(directory, named, missing), ...tokens };
-}
-
-/** A token is a text, or an object with more about it. */
-function contentOf(value: unknown): unknown {
-  return typeof value === "object" && value !== null && "content" in value ? value.content : value;
-}
-
-function classTokens(directory: string, config: Record<string, unknown>, missing: string[]): Record<string, string> {
-  const model = objectIn(join(directory, "config.json"));
-  const name = config.tokenizer_class ?? model.tokenizer_class ?? MODEL_CLASSES[String(model.model_type)];
-  const known = String(name).replace(/Fast$/, "");
-  if (!Object.hasOwn(CLASS_TOKENS, known)) return {};
-  if (known === "LlamaTokenizer" && isByteLevel(join(directory, "tokenizer.json"))) return {};
-  return Object.fromEntries(Object.entries(CLASS_TOKENS[known]).filter(([token]) => missing.includes(token)));
-}
-
-/** Llama 3 declares Llama 2's class, and transformers takes the general one for its tokenizer.json. */
-function isByteLevel(path: string): boolean {
-  return exists(path) && readText(path, MAX_TOKENIZER_BYTES).includes('"ByteLevel"');
 }
 
 /** The text of a conversation, up to where the model's answer begins. */

@@ -7,8 +7,8 @@
 
 import { join } from "@std/path/join";
 import { quote } from "../errors.ts";
-import { exists } from "../files/read.ts";
-import { Field } from "./field.ts";
+import { exists, readText } from "../files/read.ts";
+import { Field, FieldError } from "./field.ts";
 
 /** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
 export const MAX_BYTES = 200_000_000;
@@ -39,6 +39,12 @@ export interface TokenizerClass {
   readonly split?: "gpt2" | "qwen2";
 }
 
+/** The classes of models whose tokenizer_config.json names none. */
+const MODEL_CLASSES: Readonly<Record<string, string>> = {
+  qwen2: "Qwen2Tokenizer",
+  qwen3: "Qwen2Tokenizer",
+};
+
 const END_OF_TEXT = "<|endoftext|>";
 const CLASSES: readonly TokenizerClass[] = [
   {
@@ -58,7 +64,7 @@ const CLASSES: readonly TokenizerClass[] = [
 export interface Settings {
   readonly directory: string;
   readonly config: Field;
-  /** undefined if tokenizer_config.json does not name one. */
+  /** undefined if neither tokenizer_config.json nor config.json names one. */
   readonly class?: TokenizerClass;
   /** `added_tokens_decoder` of tokenizer_config.json; where it is there, special_tokens_map.json and added_tokens.json do not count. */
   readonly decoder?: Field;
@@ -83,23 +89,31 @@ export function readSettings(directory: string): Settings {
   const given = config.get("added_tokens_decoder");
   const decoder = given.value === undefined ? undefined : given;
   const map = decoder === undefined ? read("special_tokens_map.json") : new Field(config.path, "", {});
-  const kind = classOf(config.get("tokenizer_class"));
-  return { directory, config, class: kind, decoder, named: namedOf(config, map, kind), extra: extraOf(config, map) };
+  const kind = classOf(config, read("config.json"));
+  return {
+    directory,
+    config,
+    class: kind,
+    decoder,
+    named: namedOf(directory, config, map, kind),
+    extra: extraOf(config, map).filter(({ value }) => Array.isArray(value)).flatMap((field) => field.list()),
+  };
 }
 
-function classOf(field: Field): TokenizerClass | undefined {
-  if (field.absent) return undefined;
-  const name = field.text().replace(/Fast$/, "");
-  return CLASSES.find((known) => known.name === name) ?? { name, special: {} };
+function classOf(config: Field, model: Field): TokenizerClass | undefined {
+  const field = [config, model].map((file) => file.get("tokenizer_class")).find(({ absent }) => !absent);
+  const name = field?.text().replace(/Fast$/, "") ?? MODEL_CLASSES[String(model.get("model_type").value)];
+  return name === undefined ? undefined : CLASSES.find((known) => known.name === name) ?? { name, special: {} };
 }
 
-function namedOf(config: Field, map: Field, kind?: TokenizerClass): Map<string, Named> {
+function namedOf(directory: string, config: Field, map: Field, kind?: TokenizerClass): Map<string, Named> {
   const values = new Map([...config.entries(), ...map.entries()]);
   const found = new Map<string, Named>();
+  const missing = NAMES.filter((name) => !values.has(name) && kind?.special[name] !== undefined);
+  const own = missing.length > 0 && !isGeneral(directory, kind!) ? kind!.special : {};
   for (const name of NAMES) {
     const field = values.get(name);
-    const own = kind?.special[name];
-    if (field === undefined && own !== undefined) found.set(name, { content: own });
+    if (field === undefined && own[name] !== undefined) found.set(name, { content: own[name] });
     if (field !== undefined && !field.absent) found.set(name, { content: contentOf(field), field });
   }
   for (const [name, last] of values) {
@@ -109,21 +123,41 @@ function namedOf(config: Field, map: Field, kind?: TokenizerClass): Map<string, 
     const token = name.endsWith("_token") && !NAMES.includes(name) && !field.absent && typeof field.value !== "boolean";
     if (token) found.set(name, { content: contentOf(field), field });
   }
+  for (const field of extraOf(config, map).filter(({ value }) => !Array.isArray(value))) {
+    for (const [name, value] of field.entries()) found.set(name, { content: contentOf(value), field: value });
+  }
   return found;
 }
 
+/** Llama 3 declares Llama 2's class, and transformers takes the general one for its tokenizer.json. */
+function isGeneral(directory: string, kind: TokenizerClass): boolean {
+  const path = join(directory, "tokenizer.json");
+  return kind.name === "LlamaTokenizer" && exists(path) && readText(path, MAX_BYTES).includes('"ByteLevel"');
+}
+
+/** Lists of special tokens without names, or objects of some with names. */
 function extraOf(config: Field, map: Field): Field[] {
   const [extra, more] = [config.get("extra_special_tokens"), map.get("extra_special_tokens")];
   const given = [extra.absent ? config.get("additional_special_tokens") : extra, more].filter(({ absent }) => !absent);
-  const lists = given.length > 0 ? given : [map.get("additional_special_tokens")].filter(({ absent }) => !absent);
-  return lists.flatMap((field) =>
-    Array.isArray(field.value) ? field.list() : field.entries().map(([, value]) => value)
-  );
+  return given.length > 0 ? given : [map.get("additional_special_tokens")].filter(({ absent }) => !absent);
 }
 
 /** A token is written as its text, or as an object with it. */
 function contentOf(field: Field): string {
   return typeof field.value === "string" ? field.text() : field.get("content").text();
+}
+
+/**
+ * Contents of `bos_token`, `eos_token` and the like, of whichever file has them.
+ *
+ * @throws {CheckpointError} a file is no JSON object, or a token no text
+ */
+export function readSpecialTokens(directory: string): Readonly<Record<string, string>> {
+  try {
+    return specialTokens(readSettings(directory));
+  } catch (error) {
+    throw error instanceof FieldError ? error.named() : error;
+  }
 }
 
 /** Contents of `bos_token`, `eos_token` and the like. */

@@ -118,7 +118,7 @@ function byteLevel(
   const split = kind === undefined ? "gpt2" : kind.split;
   if (split === undefined) {
     const name = config.get("tokenizer_class");
-    return name.refuse(`how ${name} splits a text is not known without tokenizer.json`);
+    return name.refuse(`how ${quote(kind!.name)} splits a text is not known without tokenizer.json`);
   }
   const path = join(directory, "vocab.json");
   const vocab = readJsonObject(path, MAX_BYTES);

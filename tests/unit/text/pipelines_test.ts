@@ -2,7 +2,7 @@
 // transformers make of them.
 
 import { assert, assertEquals } from "@std/assert";
-import { readSettings, specialTokens } from "../../../lib/text/special_tokens.ts";
+import { readSpecialTokens } from "../../../lib/text/special_tokens.ts";
 import { loadTokenizer, type Tokenizer } from "../../../lib/text/tokenizer.ts";
 import { CheckpointError } from "../../../lib/errors.ts";
 import { json } from "../../support/models.ts";
@@ -94,7 +94,7 @@ Deno.test("tokens that any of the files names count as they do in transformers",
       tally[tokenizer === undefined ? "refused" : "equal"]++;
       if (tokenizer !== undefined) {
         assertEquals(texts.map((text) => tokenizer.encode(text)), answers?.ids, JSON.stringify(files));
-        assertEquals(specialTokens(readSettings(directory)), answers?.special, JSON.stringify(files));
+        assertEquals(readSpecialTokens(directory), answers?.special, JSON.stringify(files));
       }
     });
   }

@@ -434,6 +434,13 @@ Deno.test("of vocab.json and merges.txt GPT-2's rules are assumed, which is said
     // A class that says how text is split is not assumed; one that does not is refused.
     write(directory, { "tokenizer_config.json": JSON.stringify({ tokenizer_class: "GPT2Tokenizer" }) });
     assertEquals(loadTokenizer(directory, "encode")!.assumed, undefined);
+    // The class of a model whose tokenizer_config.json names none: Qwen 2 splits digits one by one.
+    write(directory, {
+      "tokenizer_config.json": "{}",
+      "config.json": JSON.stringify({ model_type: "qwen2" }),
+    });
+    assertEquals(loadTokenizer(directory, "encode")!.encode("11 a"), [7, 7, 3, 0]);
+    assertEquals(loadTokenizer(directory, "encode")!.assumed, undefined);
     write(directory, { "tokenizer_config.json": JSON.stringify({ tokenizer_class: "BartTokenizer" }) });
     assertThrows(
       () => loadTokenizer(directory, "encode"),
