@@ -57,7 +57,7 @@ export { parseGguf, serializeGguf } from "./gguf/container.ts";
 export type { ByteSource, Gguf, GgufTensor, Metadata, NewTensor, Scalar, Value, ValueType } from "./gguf/container.ts";
 export { DTYPES, importGguf, planImport } from "./gguf/import.ts";
 export type { Dtype, ImportPlan } from "./gguf/import.ts";
-export type { WriteOptions } from "./files/pieces.ts";
+export type { WriteOptions } from "./files/write.ts";
 export { headerLength, parseHeader, serializeHeader } from "./format/safetensors.ts";
 export type { Header, TensorEntry } from "./format/safetensors.ts";
 export { planQuantize, quantize } from "./quantize/quantize.ts";

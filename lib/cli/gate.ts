@@ -1,7 +1,7 @@
 import { WIDTHS } from "../format/blocks.ts";
 import { GATE_STEPS, prepareGate, runGate } from "../dev/gate.ts";
 import { Pool } from "../kernels/pool.ts";
-import { nextTurn } from "../files/node.ts";
+import { nextTurn } from "../pace.ts";
 import { type Command, THREADS } from "./arguments.ts";
 import { PUBLISHED_PROMPT } from "./model.ts";
 import { Fixed, interruptible, type Output } from "./output.ts";

@@ -7,7 +7,7 @@ import { bytesOf, type Checkpoint, nameOf } from "../format/checkpoint.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutputFile } from "../format/outputs.ts";
 import { Pool } from "../kernels/pool.ts";
-import { nextTurn } from "../files/node.ts";
+import { nextTurn } from "../pace.ts";
 import { planQuantize } from "../quantize/quantize.ts";
 import { decodeQuantized, figures, type Measured, type Report } from "../report/figures.ts";
 import { type Against, verifyAgainst } from "../quantize/verify.ts";

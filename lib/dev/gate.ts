@@ -1,6 +1,6 @@
 /**
- * The gate: a model whose weights a block format holds exactly must decode alike before and after quantizing. It needs
- * no download, and one wrong nibble or scale fails it.
+ * `rabbit gate`: a test of the program on the machine that it runs on. A generated model whose weights a block format holds
+ * exactly must decode alike before and after quantizing; one wrong nibble or scale fails it.
  *
  * @module
  */

@@ -1,5 +1,7 @@
 /**
- * `rabbit gen`: development models. They are seeded, so that two machines write the same bytes.
+ * `rabbit gen`: small Llama models with random weights, for tests, demonstrations and benchmarks that need no download. They
+ * come from a seed, so that two machines write the same bytes. With `exact` every weight is a value that a block format
+ * holds exactly: quantizing then loses nothing, and gate.ts can ask for equal results.
  *
  * @module
  */
@@ -14,9 +16,10 @@ import { NewFiles } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
 import { Xorshift32 } from "../random.ts";
+import { BYTE_LETTERS } from "../text/byte_letters.ts";
 
 /** The shape of the development model. */
-export const SHAPE = {
+const SHAPE = {
   hidden: 256,
   intermediate: 768,
   layers: 4,
@@ -132,21 +135,12 @@ export function randomWeights(seed: number, deviation: number, count: number): U
   return Uint16Array.from({ length: count }, () => f32ToBf16(deviation * random.normal()));
 }
 
-/** The printable stand-ins of the 256 bytes in a byte-level BPE vocabulary (GPT-2's bytes_to_unicode). */
-function byteSymbols(): string[] {
-  let extra = 256;
-  return Array.from({ length: 256 }, (_, byte) => {
-    const printable = byte >= 33 && byte <= 126 || byte >= 161 && byte <= 172 || byte >= 174;
-    return String.fromCharCode(printable ? byte : extra++);
-  });
-}
-
 /** A byte-level BPE of `size` tokens: the end of text, the bytes, and pairs of bytes, the printable ones first. */
 function tokenizer(size: number): { vocabulary: Record<string, number>; merges: string[] } {
-  const symbols = byteSymbols();
-  const tokens = ["<|endoftext|>", ...symbols];
+  const tokens = ["<|endoftext|>", ...BYTE_LETTERS];
   const merges: string[] = [];
-  const common = [...symbols.slice(97, 123), symbols[32], ...symbols.filter((_, n) => n !== 32 && (n < 97 || n > 122))];
+  const others = BYTE_LETTERS.filter((_, byte) => byte !== 32 && (byte < 97 || byte > 122));
+  const common = [...BYTE_LETTERS.slice(97, 123), BYTE_LETTERS[32], ...others];
   for (let sum = 0; tokens.length < size; sum++) {
     for (let left = 0; left <= sum && tokens.length < size; left++) {
       if (left >= 256 || sum - left >= 256) continue;

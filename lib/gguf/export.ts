@@ -22,7 +22,7 @@ import { type NewTensor, offsetsOf, serializeGguf } from "./container.ts";
 import { NewFiles } from "../files/new_files.ts";
 import { checkOutputFile } from "../format/outputs.ts";
 import { scalarKernels } from "../kernels/codec.ts";
-import { type WriteOptions, writePieces } from "../files/pieces.ts";
+import { type WriteOptions, writeParts } from "../files/write.ts";
 
 /** Bytes of a tensor that are held at once, where its heads are not larger. */
 const CHUNK_BYTES = 4 << 20;
@@ -129,14 +129,14 @@ export async function exportGguf(plan: ExportPlan, path: string, options: WriteO
   const seen = checkOutputFile("gguf", path, [plan.source], options.force);
   using reader = new TensorReader(plan.source);
   using files = new NewFiles(dirname(path), seen);
-  const digest = await writePieces(files.create(basename(path), plan.bytes), piecesOf(plan, reader), options);
+  const digest = await writeParts(files.create(basename(path), plan.bytes), partsOf(plan, reader), options);
   reader.checkUnchanged();
   files.commit();
   return digest;
 }
 
-/** The bytes of the new file, piece by piece: the header, and each tensor up to where the next one begins. */
-function* piecesOf(plan: ExportPlan, reader: TensorReader): Generator<Uint8Array> {
+/** The bytes of the new file, part by part: the header, and each tensor up to where the next one begins. */
+function* partsOf(plan: ExportPlan, reader: TensorReader): Generator<Uint8Array> {
   const offsets = offsetsOf(plan.header.length, plan.tensors);
   yield plan.header;
   for (const [n, tensor] of plan.tensors.entries()) {
@@ -149,7 +149,7 @@ function* piecesOf(plan: ExportPlan, reader: TensorReader): Generator<Uint8Array
   }
 }
 
-/** The bytes of a tensor in the new file, piece by piece. */
+/** The bytes of a tensor in the new file, chunk by chunk. */
 function* chunksOf(tensor: Planned, headDim: number, reader: TensorReader): Generator<Uint8Array> {
   const { source, from, shape, type } = tensor;
   if (source === undefined) return yield new Uint8Array(tensor.values!.buffer);

@@ -31,7 +31,7 @@ import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
 import { scalarKernels } from "../kernels/codec.ts";
-import { type WriteOptions, writePieces } from "../files/pieces.ts";
+import { type WriteOptions, writeParts } from "../files/write.ts";
 
 /** What the weights of an import become: `--dtype`. */
 export const DTYPES = ["bf16", "f16", "f32", "same"] as const;
@@ -251,14 +251,14 @@ export async function importGguf(plan: ImportPlan, directory: string, options: W
   using files = new NewFiles(directory, seen);
   const read = (offset: number, into: Uint8Array) => readAt(source, plan.path, offset, into);
   for (const [name, text] of plan.files) files.write(name, new TextEncoder().encode(text));
-  const digest = await writePieces(files.create(MODEL_FILE, plan.bytes), piecesOf(plan, read), options);
+  const digest = await writeParts(files.create(MODEL_FILE, plan.bytes), partsOf(plan, read), options);
   checkUnchanged([plan]);
   files.commit();
   return digest;
 }
 
-/** The bytes of the new file, piece by piece. */
-function* piecesOf(plan: ImportPlan, read: Read): Generator<Uint8Array> {
+/** The bytes of the new file, part by part. */
+function* partsOf(plan: ImportPlan, read: Read): Generator<Uint8Array> {
   yield plan.header;
   for (const tensor of plan.tensors) yield* chunksOf(plan, tensor, read);
 }
@@ -273,7 +273,7 @@ function checkTarget(plan: ImportPlan, directory: string, force: boolean): Seen 
   return checkOutput(directory, undefined, names, force);
 }
 
-/** The bytes of a tensor in the new file, piece by piece. */
+/** The bytes of a tensor in the new file, chunk by chunk. */
 function* chunksOf(plan: ImportPlan, tensor: Planned, read: Read): Generator<Uint8Array> {
   const { names, source } = tensor;
   // A vector is a column, but for a type whose blocks lie along it.

@@ -8,7 +8,7 @@
 import { trace } from "./compare.ts";
 import { checkFinite, greedy } from "../text/sample.ts";
 import { Difference, Distribution, Divergence, margin } from "./metrics.ts";
-import { pacer } from "../files/pace.ts";
+import { pacer } from "../pace.ts";
 import type { TextDecoder } from "./perplexity.ts";
 
 /** Tokens of an answer: as many as `compare` decodes. */

@@ -8,7 +8,7 @@
 import { type Decoder } from "./compare.ts";
 import { checkFinite } from "../text/sample.ts";
 import { Distribution, Divergence } from "./metrics.ts";
-import { pacer } from "../files/pace.ts";
+import { pacer } from "../pace.ts";
 
 /** A model that says what follows each token. */
 export interface TextDecoder extends Decoder {

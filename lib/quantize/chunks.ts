@@ -10,7 +10,7 @@ import { floatNamed, widthNamed } from "../format/blocks.ts";
 import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "../files/read.ts";
 import { type BlockKernels, type SquaredError } from "../kernels/codec.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
-import { nextTurn } from "../files/node.ts";
+import { nextTurn } from "../pace.ts";
 
 /** Bytes of one side of a chunk: small enough for a processor's cache, large enough to make messages cheap. */
 export const CHUNK_BYTES = 1 << 21;

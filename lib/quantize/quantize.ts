@@ -30,7 +30,7 @@ import { readAt, readRegular, reopen, writeAt } from "../files/read.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
-import { sha256 } from "../files/node.ts";
+import { sha256 } from "../files/write.ts";
 
 /** A tensor of the new file. */
 export interface PlannedTensor {

@@ -11,7 +11,7 @@ import { BLOCK } from "../format/blocks.ts";
 import { type Checkpoint, nameOf, type Tensor } from "../format/checkpoint.ts";
 import { notFinite } from "../format/not_finite.ts";
 import { readAt, reopen } from "../files/read.ts";
-import { sha256 } from "../files/node.ts";
+import { sha256 } from "../files/write.ts";
 import {
   checkEncoded,
   type ChunkPlace,

@@ -6,8 +6,9 @@
  * @module
  */
 
+import { BYTE_LETTERS } from "./byte_letters.ts";
 import type { Field } from "./field.ts";
-import { BYTE_LETTERS, finderOf, metaspaceOf, refuseType, replaced, Room, stepsOf } from "./rules.ts";
+import { finderOf, metaspaceOf, refuseType, replaced, Room, stepsOf } from "./rules.ts";
 
 /** Turns tokens into text, in their order. */
 export interface TextStream {

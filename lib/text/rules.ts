@@ -14,6 +14,7 @@
  * @module
  */
 
+import { BYTE_LETTERS } from "./byte_letters.ts";
 import { quote } from "../errors.ts";
 import { Bpe } from "./bpe.ts";
 import type { Field } from "./field.ts";
@@ -325,13 +326,6 @@ function numerics(text: string): Match[] {
   }
   return found;
 }
-
-/** Bytes to characters: printable Latin-1 stands for itself, the other bytes follow from U+0100 on (GPT-2). */
-export const BYTE_LETTERS: readonly string[] = (() => {
-  const plain = (byte: number) => (byte > 32 && byte < 127) || (byte > 160 && byte < 256 && byte !== 173);
-  let next = 256;
-  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(plain(byte) ? byte : next++));
-})();
 
 const encoder = new TextEncoder();
 

@@ -3,7 +3,7 @@ import { ROOT, tree } from "../support/program.ts";
 
 /** The layers, lowest first. A module imports from its own layer and from lower ones. */
 const LAYERS: readonly (readonly RegExp[])[] = [
-  [/^lib\/(errors|libc|random)\.ts$/, /^lib\/measure\/metrics\.ts$/],
+  [/^lib\/(errors|libc|pace|random)\.ts$/, /^lib\/measure\/metrics\.ts$/],
   [/^lib\/files\//],
   [/^lib\/format\//],
   [/^lib\/kernels\//],
@@ -20,7 +20,7 @@ const ALONE = ["lib/errors.ts", "lib/random.ts", "lib/measure/metrics.ts"];
 /** Neighbours in one layer that may not know each other. */
 const APART: readonly (readonly [RegExp, RegExp])[] = [
   [/^lib\/quantize\//, /^lib\/(model|text|measure|gguf)\//],
-  [/^lib\/measure\//, /^lib\/(format|kernels|model|quantize|gguf)\//],
+  [/^lib\/measure\//, /^lib\/(files|format|kernels|model|quantize|gguf)\//],
   [/^lib\/kernels\//, /^lib\/format\/(checkpoint|given|safetensors|json)\.ts$/],
 ];
 

@@ -11,7 +11,7 @@ import {
   property,
   union,
 } from "../../../lib/text/unicode.ts";
-import { sha256 } from "../../../lib/files/node.ts";
+import { sha256 } from "../../../lib/files/write.ts";
 import { json } from "../../support/models.ts";
 import { ROOT } from "../../support/program.ts";
 import { Random } from "../../support/testing.ts";

@@ -1,13 +1,18 @@
 /**
- * A pause now and then, for loops that never wait: without it no signal reaches the program.
+ * Turns of the event loop for loops that never wait: without them no message and no signal reaches the program.
  *
  * @module
  */
 
-import { nextTurn } from "./node.ts";
-
 /** Milliseconds of work between pauses. */
 const INTERVAL_MS = 50;
+
+/** Lets messages, signals and timers have their turn. */
+export async function nextTurn(): Promise<void> {
+  // Loaded when it is first needed: starting Node's library takes as long as reading a small model.
+  const { setImmediate } = await import("node:timers");
+  await new Promise((resolve) => setImmediate(resolve));
+}
 
 /**
  * A function to await in a loop: it lets events be handled when the last time is a while ago.
