@@ -1,5 +1,6 @@
 import { greedy, Sampler } from "../text/sample.ts";
-import { type ChatTemplate, type Message, readChatTemplate, readStops, renderChat } from "../text/chat.ts";
+import { type ChatTemplate, type Message, readChatTemplate, renderChat } from "../text/chat.ts";
+import { endOfText } from "../model/end_of_text.ts";
 import type { Llama } from "../model/llama.ts";
 import type { TextStream } from "../text/detokenizer.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
@@ -235,9 +236,7 @@ class Text {
   stops({ config, checkpoint }: Model): number[] {
     const end = this.#chat?.tokens.eos_token;
     const turn = end === undefined ? undefined : this.#tokenizer?.idOf(end);
-    const own = readStops(checkpoint.directory);
-    const ends = config.endAssumed && own.length > 0 ? own : [...config.endOfText, ...own];
-    return [...ends, ...turn === undefined ? [] : [turn]];
+    return [...endOfText(config, checkpoint.directory), ...turn === undefined ? [] : [turn]];
   }
 
   /** Writes what is complete with a token. The first one loads what is needed for that: its turn does not wait for it. */

@@ -7,7 +7,7 @@
 import { CheckpointError } from "../errors.ts";
 import { parseJson } from "../format/json.ts";
 import { MOST_HEAD_DIM } from "../kernels/view.ts";
-import { Fields, show } from "./fields.ts";
+import { Fields, idsOf, show } from "./fields.ts";
 import { type Rope, rotary } from "./rope.ts";
 
 export type { Rope } from "./rope.ts";
@@ -349,7 +349,5 @@ function windowOf(fields: Fields, { windows, defaults }: Class, layers: number):
 
 function endOfText(fields: Fields, { defaults }: Class): number[] {
   const value = fields.get("eos_token_id") === undefined ? defaults.eos_token_id : fields.get("eos_token_id");
-  const ids = Array.isArray(value) ? value : value === undefined || value === null ? [] : [value];
-  if (!ids.every((id) => Number.isSafeInteger(id))) fields.fail("eos_token_id", `expected ids, found ${show(value)}`);
-  return ids;
+  return idsOf(value) ?? fields.fail("eos_token_id", `expected ids, found ${show(value)}`);
 }

@@ -11,6 +11,12 @@ export function show(value: unknown): string {
   return typeof value === "string" ? quote(value) : String(JSON.stringify(value)).slice(0, 80);
 }
 
+/** The ids of an `eos_token_id`, which is one id, a list, or absent; undefined if it is something else. */
+export function idsOf(value: unknown): number[] | undefined {
+  const ids = [value ?? []].flat();
+  return ids.every((id) => Number.isSafeInteger(id)) ? ids as number[] : undefined;
+}
+
 /** Reads fields of a JSON object. A field that is null counts as absent, where its class gives null no meaning. */
 export class Fields {
   constructor(readonly path: string, readonly json: Record<string, unknown>, readonly prefix = "") {}

@@ -168,15 +168,3 @@ function reasonOf(error: unknown): string {
   if (error.kind === "TemplateError" || error.kind === "Raised") return reason;
   throw error;
 }
-
-/** Ids that generation_config.json ends a text at; none where the file or the field is not there. @throws {CheckpointError} */
-export function readStops(directory: string): number[] {
-  const path = join(directory, "generation_config.json");
-  if (!exists(path)) return [];
-  const value = readJsonObject(path, MAX_BYTES).eos_token_id ?? [];
-  const ids = Array.isArray(value) ? value : [value];
-  if (!ids.every((id) => Number.isSafeInteger(id))) {
-    throw new CheckpointError({ path, field: "eos_token_id" }, "expected ids");
-  }
-  return ids;
-}
