@@ -11,7 +11,7 @@ import {
 import { Llama } from "../model/llama.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { type Config, longestContext } from "../model/config.ts";
-import { EncodedReader } from "../quantize/encoded.ts";
+import { QuantizingReader } from "../quantize/quantizing_reader.ts";
 import { readText } from "../files/read.ts";
 import { Pool } from "../kernels/pool.ts";
 import { Congruential } from "../random.ts";
@@ -118,7 +118,7 @@ async function measure(float: Model, plans: readonly Plan[], task: Task, threads
   try {
     const p = loadModel(pool, float, context, LOGIT_ROWS);
     const quants = plans.map((plan) => {
-      using reader = new EncodedReader(plan);
+      using reader = new QuantizingReader(plan);
       const model = new Llama(pool, config, reader, context, LOGIT_ROWS);
       reader.checkUnchanged();
       return model;

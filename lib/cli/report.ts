@@ -71,7 +71,7 @@ export const reportCommand: Command = {
         return { checkpoint, measured: measured[n], against: verified[n], divergence: divergences?.[n] };
       }),
       text: text && { file: text.file, tokens: text.ids.length, windows: text.windows.length, window: text.window },
-      piece: tokenizer && ((id) => tokenizer.decode([id])),
+      textOf: tokenizer && ((id) => tokenizer.decode([id])),
     });
     const { page } = await import("../report/page.ts");
     const bytes = new TextEncoder().encode(page(report));

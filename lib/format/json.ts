@@ -315,19 +315,14 @@ function lineOf(text: string, at: number): string {
 }
 
 /**
- * The value of a JSON file of at most `limit` bytes.
+ * The object of a JSON file of at most `limit` bytes.
  *
- * @throws {CheckpointError} not JSON, not UTF-8, too long, or with more values or a deeper nesting than a checkpoint's files
- * have ({@link parseJson})
+ * @throws {CheckpointError} not a JSON object, not UTF-8, too long, or with more values or a deeper nesting than a
+ * checkpoint's files have ({@link parseJson})
  * @throws {SystemError}
  */
-export function readJson(path: string, limit: number): unknown {
-  return parseJson(path, readText(path, limit));
-}
-
-/** The same for a file that must hold an object. @throws {CheckpointError} @throws {SystemError} */
 export function readJsonObject(path: string, limit: number): Record<string, unknown> {
-  const json = readJson(path, limit);
+  const json = parseJson(path, readText(path, limit));
   if (typeof json === "object" && json !== null && !Array.isArray(json)) return json as Record<string, unknown>;
   throw new CheckpointError({ path }, "expected a JSON object");
 }

@@ -9,7 +9,7 @@ import { trace } from "./compare.ts";
 import { checkFinite, greedy } from "../text/sample.ts";
 import { Difference, Distribution, Divergence, margin } from "./metrics.ts";
 import { pacer } from "../pace.ts";
-import type { TextDecoder } from "./perplexity.ts";
+import type { TextModel } from "./perplexity.ts";
 
 /** Tokens of an answer: as many as `compare` decodes. */
 export const ANSWER_STEPS = 8;
@@ -67,8 +67,8 @@ export interface AnswerOptions {
  * @throws the reason of `signal`
  */
 export async function measureAnswers(
-  float: TextDecoder,
-  quants: readonly TextDecoder[],
+  float: TextModel,
+  quants: readonly TextModel[],
   prompts: readonly (readonly number[])[],
   { vocabulary, signal, progress }: AnswerOptions,
 ): Promise<Answers[]> {
@@ -104,7 +104,7 @@ export async function measureAnswers(
 }
 
 /** What the rule asks of a width. */
-export const RULES = ["answers", "perplexity", "kl"] as const;
+const RULES = ["answers", "perplexity", "kl"] as const;
 
 /**
  * The rule: a width suffices when all answers are kept, the perplexity of the text grows to less than {@link MAX_RATIO}

@@ -11,7 +11,7 @@ import { Distribution, Divergence } from "./metrics.ts";
 import { pacer } from "../pace.ts";
 
 /** A model that says what follows each token. */
-export interface TextDecoder extends Decoder {
+export interface TextModel extends Decoder {
   /** Feeds tokens and visits the logits after each, which are valid during the call. */
   feedAll(ids: readonly number[], visit: (index: number, logits: Float32Array) => void): void;
 }
@@ -69,8 +69,8 @@ export interface TextOptions {
  * @throws the reason of `signal`
  */
 export async function measureText(
-  float: TextDecoder,
-  quants: readonly TextDecoder[],
+  float: TextModel,
+  quants: readonly TextModel[],
   ids: readonly number[],
   windows: readonly Window[],
   { vocabulary, signal, progress }: TextOptions,

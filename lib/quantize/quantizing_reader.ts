@@ -1,5 +1,6 @@
 /**
- * A checkpoint as quantizing would make it, without writing it: blocks are encoded when they are read.
+ * Reads the tensors of a float checkpoint as if it were quantized: blocks are encoded when they are read, and no file is
+ * written. `advise` loads each width this way, to measure it before anybody decides for one.
  *
  * @module
  */
@@ -15,7 +16,7 @@ import { checkEncoded, type Plan, type PlannedTensor } from "./quantize.ts";
 const RESULT = FIRST_ADDRESS + CHUNK_BYTES;
 
 /** Reads tensors of the checkpoint that a plan describes. Close it when the last is read. */
-export class EncodedReader {
+export class QuantizingReader {
   readonly #plan: Plan;
   readonly #tensors: ReadonlyMap<string, PlannedTensor>;
   readonly #source: TensorReader;

@@ -38,7 +38,7 @@ export interface Report {
 /** Ids, and the text of each where the checkpoint has a tokenizer. */
 export interface Tokens {
   readonly ids: readonly number[];
-  readonly pieces?: readonly string[];
+  readonly texts?: readonly string[];
 }
 
 /** A greedy answer. */
@@ -197,14 +197,14 @@ export interface Findings {
   }[];
   readonly text?: Pick<TextFigures, "file" | "tokens" | "windows" | "window">;
   /** The text of one token, where there is a tokenizer. */
-  readonly piece?: (id: number) => string;
+  readonly textOf?: (id: number) => string;
 }
 
 /** The figures of a report. */
-export function figures({ program, float, quants, text, piece }: Findings): Report {
+export function figures({ program, float, quants, text, textOf }: Findings): Report {
   const { checkpoint, config, trace } = float;
   const parameters = checkpoint.tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
-  const tokens = (ids: readonly number[]): Tokens => piece ? { ids, pieces: ids.map(piece) } : { ids };
+  const tokens = (ids: readonly number[]): Tokens => textOf ? { ids, texts: ids.map(textOf) } : { ids };
   const { bytes, bits_per_weight } = size(checkpoint, parameters);
   const places = placesOf(config);
   const [name, ...names] = labelsOf([checkpoint, ...quants.map(({ checkpoint }) => checkpoint)]);

@@ -133,8 +133,8 @@ function verdict({ match, kept, steps }: QuantFigures, n: number): Html {
 }
 
 function answers({ model, prompt, answer, quants }: Report): Html {
-  const words = prompt.pieces
-    ? markup`<code>${shown(prompt.pieces.join(""))}</code>`
+  const words = prompt.texts
+    ? markup`<code>${shown(prompt.texts.join(""))}</code>`
     : markup`of the ids <code>${prompt.ids.join(" ")}</code>`;
   const note = markup`Greedy decoding after the prompt ${words}. Beside each token stands its margin: its logit minus
 that of the runner-up. A choice whose margin is smaller than the logits move can fall the other way.
@@ -160,14 +160,14 @@ ${rows}</tbody>
   );
 }
 
-function token({ ids, pieces, margins }: Answer, n: number, path: string, differs: boolean): Html {
+function token({ ids, texts, margins }: Answer, n: number, path: string, differs: boolean): Html {
   const mark = markup`<span class="mark" aria-hidden="true">≠</span><span class="vh">differs: </span>`;
-  const piece = pieces && markup`<code class="piece">${shown(pieces[n])}</code> `;
+  const text = texts && markup`<code class="text">${shown(texts[n])}</code> `;
   const id = markup`<span class="id">${figure(`${path}.ids.${n}`, String(ids[n]))}</span>`;
   const margin = markup`<span class="margin">${figure(`${path}.margins.${n}`, margins[n].toFixed(3))}</span>`;
   return markup`<td${differs && trusted(' class="differs"')}><span class="token">${
     differs && mark
-  }${piece}${id}</span>${margin}</td>`;
+  }${text}${id}</span>${margin}</td>`;
 }
 
 /** Text with its line feeds and tabs as signs that can be seen; spaces are kept by the style. */

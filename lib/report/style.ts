@@ -121,7 +121,7 @@ tbody th{font-weight:400}
 .error{color:var(--muted);font-size:.9em}
 .answers td{min-width:5.5rem}
 .answers .token{margin-right:.8rem}
-.answers .piece{white-space:pre-wrap;background:color-mix(in srgb,var(--line) 50%,transparent);border-radius:.2rem;padding:.08em .28em}
+.answers .text{white-space:pre-wrap;background:color-mix(in srgb,var(--line) 50%,transparent);border-radius:.2rem;padding:.08em .28em}
 .answers .id{color:var(--muted)}
 .answers .margin{float:right;color:var(--muted)}
 .differs{background:var(--changed);box-shadow:inset 3px 0 var(--bad)}
@@ -185,7 +185,7 @@ input{accent-color:var(--bar);margin:0 .2rem 0 0;vertical-align:-.1em}
  details::details-content{display:block;content-visibility:visible;block-size:auto;height:auto}
  .tensors table{--name:3.4cm;font-size:calc(6.5pt*min(1,9/var(--columns)))}
  .tensors th,.tensors td{padding:.15em .4em}
- .card,figure,.scroll,.track,.track i,svg,.differs,.piece{-webkit-print-color-adjust:exact;print-color-adjust:exact}
+ .card,figure,.scroll,.track,.track i,svg,.differs,.answers .text{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 }
 `;
 

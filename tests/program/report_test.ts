@@ -173,9 +173,9 @@ Deno.test("rabbit report shows hostile names of paths and tokens as text", () =>
     assertEquals([page.all("b").filter((b) => attribute(b, "title")), page.all("i").length], [[], 2]);
     assertEquals(textOf(page.all("h1")[0]), "a<i>&amp;\"'");
     const { data } = page;
-    assertEquals(data.answer.pieces, data.answer.ids.map((id) => `${HOSTILE}${id}`));
-    const pieces = page.elements.filter((element) => attribute(element, "class") === "piece").map(textOf);
-    assertEquals(pieces.slice(0, 1), data.answer.pieces!.slice(0, 1));
+    assertEquals(data.answer.texts, data.answer.ids.map((id) => `${HOSTILE}${id}`));
+    const texts = page.elements.filter((element) => attribute(element, "class") === "text").map(textOf);
+    assertEquals(texts.slice(0, 1), data.answer.texts!.slice(0, 1));
     const shown = page.having("data-figure").map((element) => {
       const [path, scale] = [attribute(element, "data-figure")!, attribute(element, "data-scale") ?? null];
       return { path, text: textOf(element), scale };

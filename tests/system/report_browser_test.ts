@@ -136,8 +136,8 @@ inBrowser("long names of a report's page stay in it", async (browser, directory)
     ...report,
     model: { ...report.model, name: long, path: long },
     text: { ...report.text!, file: long },
-    prompt: { ids: [1], pieces: [long] },
-    answer: { ...report.answer, pieces: [long, long, long] },
+    prompt: { ids: [1], texts: [long] },
+    answer: { ...report.answer, texts: [long, long, long] },
     quants: report.quants.map((quant) => ({ ...quant, name: long, path: long })),
     tensors: report.tensors.map((tensor) => ({ ...tensor, name: long })),
   });

@@ -4,7 +4,7 @@
 
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { loadModel } from "../../../lib/cli/model.ts";
-import { EncodedReader } from "../../../lib/quantize/encoded.ts";
+import { QuantizingReader } from "../../../lib/quantize/quantizing_reader.ts";
 import { SystemError } from "../../../lib/errors.ts";
 import { exportGguf, planExport } from "../../../lib/gguf/export.ts";
 import { Q4B32 } from "../../../lib/format/blocks.ts";
@@ -75,7 +75,7 @@ READERS["a model that is loaded"] = [`model/${MODEL}`, async (directory, change)
   }
 }];
 READERS["a model that is quantized in memory"] = [`model/${MODEL}`, async (directory, change) => {
-  using reader = new EncodedReader(planQuantize(openCheckpoint(`${directory}/model`), Q4B32));
+  using reader = new QuantizingReader(planQuantize(openCheckpoint(`${directory}/model`), Q4B32));
   await Promise.resolve();
   change();
   reader.checkUnchanged();

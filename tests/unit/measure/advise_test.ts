@@ -12,13 +12,13 @@ import {
   NEAR_TIE,
   RATIO_ERRORS,
 } from "../../../lib/measure/advise.ts";
-import { EncodedReader } from "../../../lib/quantize/encoded.ts";
+import { QuantizingReader } from "../../../lib/quantize/quantizing_reader.ts";
 import { CheckpointError, UsageError } from "../../../lib/errors.ts";
 import { WIDTHS } from "../../../lib/format/blocks.ts";
 import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
 import { Difference, Distribution, Divergence } from "../../../lib/measure/metrics.ts";
 import { planQuantize } from "../../../lib/quantize/quantize.ts";
-import type { TextDecoder } from "../../../lib/measure/perplexity.ts";
+import type { TextModel } from "../../../lib/measure/perplexity.ts";
 import { quantizeTo, TINY } from "../../support/models.ts";
 import { inTemporary } from "../../support/program.ts";
 import { safetensors, write } from "../../support/testing.ts";
@@ -103,7 +103,7 @@ Deno.test("the divergence may be as large as its limit", () => {
 const VOCABULARY = 4;
 
 /** Says that `best` follows each token, by `by`, and the next best is `second`. */
-class Fixed implements TextDecoder {
+class Fixed implements TextModel {
   readonly calls: string[] = [];
 
   constructor(readonly best: (token: number) => number, readonly by: number, readonly second = 3) {}
@@ -173,10 +173,10 @@ Deno.test("measureAnswers refuses logits that are not finite, and stops when it 
 // ---------------------------------------------------------------- encoded when read
 
 for (const format of WIDTHS) {
-  Deno.test(`EncodedReader reads what quantize writes in ${format.name}`, async () => {
+  Deno.test(`QuantizingReader reads what quantize writes in ${format.name}`, async () => {
     await inTemporary(async (directory) => {
       const written = openCheckpoint(await quantizeTo(join(directory, "q"), TINY, format.bits));
-      const encoded = new EncodedReader(planQuantize(openCheckpoint(TINY), format));
+      const encoded = new QuantizingReader(planQuantize(openCheckpoint(TINY), format));
       const stored = new TensorReader(written);
       for (const { name, dtype, shape, bytes } of written.tensors) {
         assertEquals([encoded.find(name)?.dtype, encoded.find(name)?.shape], [dtype, shape]);
@@ -197,7 +197,7 @@ for (const format of WIDTHS) {
   });
 }
 
-Deno.test("EncodedReader reads more than its memory holds at once", async () => {
+Deno.test("QuantizingReader reads more than its memory holds at once", async () => {
   await inTemporary(async (directory) => {
     // Three million bytes of binary64 are two pieces.
     const weights = Float64Array.from({ length: 375 * 1024 }, (_, n) => Math.sin(n * n));
@@ -207,7 +207,7 @@ Deno.test("EncodedReader reads more than its memory holds at once", async () => 
     for (const format of WIDTHS) {
       await quantizeTo(join(directory, format.name), join(directory, "float"), format.bits);
       const written = openCheckpoint(join(directory, format.name));
-      const encoded = new EncodedReader(planQuantize(openCheckpoint(join(directory, "float")), format));
+      const encoded = new QuantizingReader(planQuantize(openCheckpoint(join(directory, "float")), format));
       const stored = new TensorReader(written);
       const [a, b] = [new Uint8Array(written.tensors[0].bytes), new Uint8Array(written.tensors[0].bytes)];
       encoded.read("w", 0, a);
@@ -219,13 +219,13 @@ Deno.test("EncodedReader reads more than its memory holds at once", async () => 
   });
 });
 
-Deno.test("EncodedReader refuses a weight that is not finite, naming its place", async () => {
+Deno.test("QuantizingReader refuses a weight that is not finite, naming its place", async () => {
   await inTemporary((directory) => {
     const weights = new Float32Array(4 * 64).fill(1);
     weights[2 * 64 + 37] = NaN;
     const entry = { name: "w", dtype: "F32", shape: [4, 64], bytes: new Uint8Array(weights.buffer) };
     write(directory, { "model.safetensors": safetensors([entry]) });
-    const encoded = new EncodedReader(planQuantize(openCheckpoint(directory), WIDTHS[0]));
+    const encoded = new QuantizingReader(planQuantize(openCheckpoint(directory), WIDTHS[0]));
     const { blockBytes } = WIDTHS[0];
     encoded.read("w", 0, new Uint8Array(4 * blockBytes));
     for (const first of [0, 2, 5]) {

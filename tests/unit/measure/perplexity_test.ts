@@ -4,7 +4,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { UsageError } from "../../../lib/errors.ts";
 import { Distribution, Divergence, exponential, margin, mean, quantile } from "../../../lib/measure/metrics.ts";
-import { fedTokens, LOGIT_ROWS, measureText, type TextDecoder, windowsOf } from "../../../lib/measure/perplexity.ts";
+import { fedTokens, LOGIT_ROWS, measureText, type TextModel, windowsOf } from "../../../lib/measure/perplexity.ts";
 import { json } from "../../support/models.ts";
 import { ROOT } from "../../support/program.ts";
 
@@ -151,7 +151,7 @@ Deno.test("windowsOf: the text of 6,489 tokens has 13 windows of 512 and 6,476 s
 const VOCABULARY = 5;
 
 /** Says that the successor of the last token follows, by `sureness`, and remembers what it was asked. */
-class Successor implements TextDecoder {
+class Successor implements TextModel {
   readonly calls: string[] = [];
   readonly #logits = new Float32Array(VOCABULARY);
 

@@ -113,7 +113,7 @@ Deno.test("figures puts every tensor of either side in a row, and weighs a layer
         ],
       },
     }],
-    piece: (id) => "abcd"[id],
+    textOf: (id) => "abcd"[id],
   });
   assertEquals(
     report.tensors.map(({ name, layer, part, shape, dtype, bytes }) => [name, layer, part, shape, dtype, bytes]),
@@ -148,9 +148,9 @@ Deno.test("figures puts every tensor of either side in a row, and weighs a layer
     2,
     3,
   ]);
-  assertEquals(report.answer, { ids: [1, 2, 3], pieces: ["b", "c", "d"], margins: [2, 0.5, 3] });
-  assertEquals(quant.answer, { ids: [1, 3, 0], pieces: ["b", "d", "a"], margins: [0.5, 0.25, 4] });
-  assertEquals(report.prompt, { ids: [0], pieces: ["a"] });
+  assertEquals(report.answer, { ids: [1, 2, 3], texts: ["b", "c", "d"], margins: [2, 0.5, 3] });
+  assertEquals(quant.answer, { ids: [1, 3, 0], texts: ["b", "d", "a"], margins: [0.5, 0.25, 4] });
+  assertEquals(report.prompt, { ids: [0], texts: ["a"] });
 });
 
 Deno.test("figures calls checkpoints by their paths where their names are alike", () => {
@@ -187,13 +187,13 @@ function with_(text: string): Report {
   return {
     ...report,
     model: { ...report.model, name: text, path: text, dtypes: [text] },
-    prompt: { ids: [1], pieces: [text] },
-    answer: { ...report.answer, pieces: [text, text, text] },
+    prompt: { ids: [1], texts: [text] },
+    answer: { ...report.answer, texts: [text, text, text] },
     quants: report.quants.map((quant) => ({
       ...quant,
       name: text,
       path: text,
-      answer: { ...quant.answer, pieces: [text, "", text] },
+      answer: { ...quant.answer, texts: [text, "", text] },
     })),
     tensors: report.tensors.map((tensor, n) => ({
       ...tensor,
