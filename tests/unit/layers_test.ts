@@ -92,6 +92,16 @@ Deno.test("the library exports the types of what its functions take and give", (
   assertEquals(wrong, []);
 });
 
+Deno.test("docs/architecture.md names every folder of lib, and files that exist", () => {
+  const text = Deno.readTextFileSync(ROOT + "docs/architecture.md");
+  const named = [...text.matchAll(/`([\w./]+)`/g)].map(([, name]) => name);
+  const folders = files.map((path) => path.split("/").slice(0, 2).join("/")).filter((path) => !path.endsWith(".ts"));
+  assertEquals(folders.filter((path) => !named.includes(path)), []);
+  const all = ["lib", "tests", "fixtures"].flatMap((root) => tree(ROOT + root).map((path) => `${root}/${path}`));
+  const known = (name: string) => [...all, "main.ts"].some((path) => path === name || path.endsWith(`/${name}`));
+  assertEquals(named.filter((name) => /\.(ts|py|json|md)$/.test(name) && !known(name)), []);
+});
+
 /** Whether a doc comment ends just above line `n`; comments to the linter may stand between. */
 function documented(lines: readonly string[], n: number): boolean {
   let above = n - 1;
