@@ -18,13 +18,15 @@ import { inferCommand } from "./lib/cli/infer.ts";
 import { inspectCommand } from "./lib/cli/inspect.ts";
 import { manCommand } from "./lib/cli/man.ts";
 import { matmulCommand } from "./lib/cli/matmul.ts";
-import { ClosedPipe, complain, Interrupted, Output, printError, printText, variable } from "./lib/cli/output.ts";
+import { ClosedPipe, UsageError } from "./lib/cli/errors.ts";
+import { complaintOf, statusOf } from "./lib/cli/messages.ts";
+import { complain, Output, printError, printText, variable } from "./lib/cli/output.ts";
 import { quantizeCommand } from "./lib/cli/quantize.ts";
 import { reportCommand } from "./lib/cli/report.ts";
-import { NotSound, verifyCommand } from "./lib/cli/verify.ts";
-import { CheckpointError, orSystemError, quote, SystemError, UsageError } from "./lib/errors.ts";
+import { verifyCommand } from "./lib/cli/verify.ts";
+import { VERSION } from "./lib/cli/version.ts";
+import { quote } from "./lib/errors.ts";
 import { checksAddresses, revision } from "rabbit/revision";
-import config from "./deno.json" with { type: "json" };
 
 const COMMANDS: Command[] = [
   quantizeCommand,
@@ -40,7 +42,7 @@ const COMMANDS: Command[] = [
   genCommand,
   gateCommand,
 ];
-COMMANDS.push(completionsCommand(COMMANDS), manCommand(COMMANDS, config.version));
+COMMANDS.push(completionsCommand(COMMANDS), manCommand(COMMANDS, VERSION));
 
 /** The words that ask for help instead of a command. */
 const HELP = ["help", "--help", "-h"];
@@ -70,7 +72,7 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
   if (word === "--version") {
     refuseMore(rest);
     const built = revision();
-    printText(`rabbit ${config.version}${built === undefined ? "" : ` (${built})`}`);
+    printText(`rabbit ${VERSION}${built === undefined ? "" : ` (${built})`}`);
     return 0;
   }
   if (Deno.env.get("RABBIT_CHECKED") && !checksAddresses()) {
@@ -92,15 +94,11 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
 }
 
 function report(thrown: unknown): number {
-  const error = orSystemError(thrown);
-  if (error instanceof ClosedPipe) return 0;
-  const known = [CheckpointError, SystemError, UsageError, Interrupted, NotSound].some((kind) => error instanceof kind);
-  const text = error instanceof Error ? error.message : String(error);
+  if (thrown instanceof ClosedPipe) return 0;
   const command = COMMANDS.some(({ name }) => name === Deno.args[0]) ? `${Deno.args[0]}: ` : "";
-  complain(`${command}${known ? "" : "internal error, please report it: "}${text}`);
-  if (variable("RABBIT_DEBUG") !== "") printError(Deno.inspect(error));
-  if (error instanceof Interrupted) return error.status;
-  return error instanceof NotSound ? 1 : 2;
+  complain(command + complaintOf(thrown).message);
+  if (variable("RABBIT_DEBUG") !== "") printError(Deno.inspect(thrown));
+  return statusOf(thrown);
 }
 
 // An error that no caller catches is reported like any other.

@@ -1,6 +1,11 @@
 /**
- * The errors that rabbit raises on purpose, and how messages show text from files. Any other error that reaches main.ts
- * is a defect.
+ * The errors that the library raises on purpose, and how messages show text from files. Each is a RabbitError:
+ * CheckpointError, SystemError, Refusal, LimitError or NumericError; the command line adds its own (lib/cli/errors.ts).
+ * JsonError, UnknownRule, BadScale and BlockRefusal know no file: the module that does makes a CheckpointError of them. Any
+ * other error that reaches main.ts is a defect.
+ *
+ * No message names a flag: where what to do depends on how the program was called, the error has a code, and the caller
+ * says it.
  *
  * @module
  */
@@ -44,37 +49,90 @@ export function quote(text: string): string {
   return visible(JSON.stringify(short));
 }
 
+/** What stands in the way, for a caller that has a remedy: an option of a function, or a flag. */
+export type Code =
+  /** A file with the name of a new one exists: replacing it has to be asked for (`force`). */
+  | "exists"
+  /** A write of the checkpoint was interrupted: it can be written again (`force`), or removed. */
+  | "incomplete"
+  /** The output is the source, or a file of it. */
+  | "source"
+  /** The output directory holds a sharded checkpoint, which the new one would be mixed with. */
+  | "sharded"
+  /** The output directory has a file of a checkpoint that the new one lacks. */
+  | "stale"
+  /** Something else than a file has the name of a new one. */
+  | "not-a-file"
+  /** A weight is too large for the dtype that an import was asked for; F32 holds it. */
+  | "overflow"
+  /** rabbit does not know llama.cpp's name for how the tokenizer splits a text (`pre`). */
+  | "unknown-split"
+  /** The chat template does not end, or uses what is not supported: the prompt can be given as the template's text. */
+  | "chat-template";
+
+/** An error that the library, or the command line, raises on purpose: one line that says what is wrong. */
+export class RabbitError extends Error {
+  override name = "RabbitError";
+
+  /** @param code what a caller may have a remedy for */
+  constructor(message: string, readonly code?: Code, options?: ErrorOptions) {
+    super(message, options);
+  }
+}
+
 /** The file is bad (or not what the command needs): trying again will not help. */
-export class CheckpointError extends Error {
+export class CheckpointError extends RabbitError {
   override name = "CheckpointError";
+  /** Where the fault is. */
   readonly place: Place;
 
   /** The message reads `path: tensor "name": field: problem`. */
-  constructor(place: Place, problem: string) {
+  constructor(place: Place, problem: string, code?: Code) {
     const parts = [place.path];
     if (place.tensor !== undefined) parts.push(`tensor ${quote(place.tensor)}`);
     if (place.field !== undefined) parts.push(place.field);
-    super([...parts, problem].join(": "));
+    super([...parts, problem].join(": "), code);
     this.place = place;
   }
 }
 
-/** The command line, or what it asks for, is wrong. */
-export class UsageError extends Error {
-  override name = "UsageError";
+/** A new file or checkpoint can't be written where it was asked for, because of what is there. */
+export class Refusal extends RabbitError {
+  override name = "Refusal";
+
+  /** @param path what is there */
+  constructor(override readonly code: Code, readonly path: string, problem: string) {
+    super(problem, code);
+  }
+}
+
+/** More is asked for than the model or the memory has room for. */
+export class LimitError extends RabbitError {
+  override name = "LimitError";
+}
+
+/** A computation gave a value that is not finite, from which nothing follows. */
+export class NumericError extends RabbitError {
+  override name = "NumericError";
 }
 
 /** The system refused (no such file, disk full, no permission): what was tried, on what, and why it failed. */
-export class SystemError extends Error {
+export class SystemError extends RabbitError {
   override name = "SystemError";
+
+  /** @param path the file or directory, where it is one */
+  constructor(message: string, readonly path?: string, options?: ErrorOptions) {
+    super(message, undefined, options);
+  }
 }
 
 /**
  * Turns what Deno throws for a failed file operation into a SystemError that says what was tried.
  *
  * @param action such as `cannot open model.safetensors`
+ * @param path the file or directory that it names
  */
-export function systemError(action: string, cause: unknown): Error {
+export function systemError(action: string, cause: unknown, path?: string): Error {
   if (cause instanceof SystemError || cause instanceof CheckpointError) return cause;
   const text = cause instanceof Error ? cause.message : String(cause);
   const known: [RegExp, string][] = [
@@ -94,12 +152,11 @@ export function systemError(action: string, cause: unknown): Error {
     [/^Requires \w+ access to /, "the program is not permitted to use it; standard input is /dev/fd/0"],
   ];
   const reason = known.find(([pattern]) => pattern.test(text))?.[1] ?? text.split("\n")[0];
-  return new SystemError(`${action}: ${reason}`, { cause });
+  return new SystemError(`${action}: ${reason}`, path, { cause });
 }
 
 /** What the system refused where nobody said what was tried; any other error as it is. */
 export function orSystemError(error: unknown): unknown {
-  const known = [CheckpointError, SystemError, UsageError].some((kind) => error instanceof kind);
-  const refused = !known && error instanceof Error && /\(os error \d+\)/.test(error.message);
+  const refused = !(error instanceof RabbitError) && error instanceof Error && /\(os error \d+\)/.test(error.message);
   return refused ? systemError("the system refused", error) : error;
 }

@@ -30,8 +30,8 @@ export { parseConfig } from "./model/config.ts";
 export type { Config, Family, Rope } from "./model/config.ts";
 export { readVocabulary } from "./gguf/vocabulary.ts";
 export type { Special, Vocabulary } from "./gguf/vocabulary.ts";
-export { CheckpointError, SystemError, UsageError } from "./errors.ts";
-export type { Place } from "./errors.ts";
+export { CheckpointError, LimitError, NumericError, RabbitError, Refusal, SystemError } from "./errors.ts";
+export type { Code, Place } from "./errors.ts";
 export {
   BF16,
   BLOCK,

@@ -6,7 +6,8 @@
 
 import { parseArgs } from "@std/cli/parse-args";
 import { closestString } from "@std/text/closest-string";
-import { quote, UsageError } from "../errors.ts";
+import { quote } from "../errors.ts";
+import { UsageError } from "./errors.ts";
 import type { Output } from "./output.ts";
 
 /** One option of a command. */

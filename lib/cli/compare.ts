@@ -2,7 +2,7 @@ import { DEFAULT_WIDTH } from "../format/blocks.ts";
 import { join } from "@std/path/join";
 import { compareWith, trace } from "../measure/compare.ts";
 import type { Config } from "../model/config.ts";
-import { CheckpointError, UsageError } from "../errors.ts";
+import { CheckpointError } from "../errors.ts";
 import { nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import { readJsonObject } from "../format/json.ts";
 import { exists } from "../files/read.ts";
@@ -10,6 +10,7 @@ import { Pool } from "../kernels/pool.ts";
 import published from "../measure/published.json" with { type: "json" };
 import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts";
 import { type Command, THREADS } from "./arguments.ts";
+import { UsageError } from "./errors.ts";
 import { loadModel, memory, type Model, openModel, PROMPT_FLAGS, promptOf, readConfig } from "./model.ts";
 import { Fixed } from "./output.ts";
 

@@ -5,12 +5,12 @@
  */
 
 import { longestContext } from "../model/config.ts";
-import { UsageError } from "../errors.ts";
 import { readText } from "../files/read.ts";
 import { Pool } from "../kernels/pool.ts";
 import { type Divergence, type Figure, type PredictionFigures, predictionFigures } from "../measure/metrics.ts";
 import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
 import type { Arguments, Flag } from "./arguments.ts";
+import { UsageError } from "./errors.ts";
 import { loadModel, memory, type Model, textIds, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
 

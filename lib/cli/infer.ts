@@ -5,12 +5,13 @@ import type { Llama } from "../model/llama.ts";
 import type { TextStream } from "../text/detokenizer.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { hasTokenizer } from "../text/tokenizer_files.ts";
-import { CheckpointError, UsageError } from "../errors.ts";
+import { CheckpointError } from "../errors.ts";
 import type { Checkpoint } from "../format/checkpoint.ts";
 import { type Moment, momentOf, strftime } from "../text/jinja/dates.ts";
 import { ACTIVATIONS, type Activations } from "../format/blocks.ts";
 import { Pool } from "../kernels/pool.ts";
 import { type Arguments, type Command, THREADS } from "./arguments.ts";
+import { UsageError } from "./errors.ts";
 import {
   loadModel,
   memory,

@@ -10,12 +10,12 @@ import { Llama } from "../model/llama.ts";
 import { checkTensors } from "../model/tensors.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
-import { UsageError } from "../errors.ts";
 import { type Checkpoint, openCheckpoint, TensorReader } from "../format/checkpoint.ts";
 import { readText } from "../files/read.ts";
 import type { Operations } from "../kernels/operations.ts";
 import { processStatus } from "../libc.ts";
 import type { Arguments, Flag } from "./arguments.ts";
+import { UsageError } from "./errors.ts";
 import { warn } from "./output.ts";
 
 /** The published prompt, `The capital of France is`. */

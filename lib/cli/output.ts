@@ -8,6 +8,7 @@
 import { systemError, visible } from "../errors.ts";
 import { signalIsIgnored } from "../libc.ts";
 import { figureOf } from "../measure/metrics.ts";
+import { ClosedPipe, Interrupted } from "./errors.ts";
 
 /** A number with the digits that a line shows; JSON gets the number. One that is not finite is a word in both. */
 export class Fixed {
@@ -22,11 +23,6 @@ export type Fields = Readonly<Record<string, Value>>;
 
 /** Those of a JSON object, where a key may hold an object. */
 export type Nested = Readonly<Record<string, Value | Fields>>;
-
-/** Thrown when the reader of standard output has gone: nothing is left to do, and nothing is wrong. */
-export class ClosedPipe extends Error {
-  override name = "ClosedPipe";
-}
 
 /** Collects or prints the results of one command. */
 export class Output {
@@ -246,16 +242,6 @@ export async function withBar<T>(
 ): Promise<T> {
   const bar = await progressBar(label, total, showRate);
   return await interruptible((signal) => work({ signal, progress: bar.update })).finally(() => bar.stop());
-}
-
-/** A signal asked the program to end. */
-export class Interrupted extends Error {
-  override name = "Interrupted";
-
-  /** @param status the exit status that a shell gives a program that died of the signal */
-  constructor(signal: string, readonly status: number) {
-    super(`interrupted by ${signal}; nothing was written`);
-  }
 }
 
 /** Signals that end the program, and the exit status of a shell for each: 128 and the signal's number. */

@@ -11,12 +11,12 @@ import { nextTurn } from "../pace.ts";
 import { planQuantize } from "../quantize/quantize.ts";
 import { decodeQuantized, figures, type Measured, type Report } from "../report/figures.ts";
 import { type Against, verifyAgainst } from "../quantize/verify.ts";
-import config from "../../deno.json" with { type: "json" };
 import { openQuantized } from "./compare.ts";
 import { divergenceFields, fixed, openText, predictText } from "./compare_text.ts";
 import { type Arguments, type Command, FORCE, THREADS } from "./arguments.ts";
 import { loadModel, type Model, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
 import { type Fields, Fixed, interruptible, type Output, progressBar, withBar } from "./output.ts";
+import { VERSION } from "./version.ts";
 
 /** `rabbit report` */
 export const reportCommand: Command = {
@@ -65,7 +65,7 @@ export const reportCommand: Command = {
     const divergences = text && await predictText("report: text", float, quants, text, threads);
     const tokenizer = loadTokenizer(float.checkpoint.directory, "decode", float.config);
     const report = figures({
-      program: `rabbit ${config.version}`,
+      program: `rabbit ${VERSION}`,
       float: { ...float, trace: traced },
       quants: quants.map(({ checkpoint }, n) => {
         return { checkpoint, measured: measured[n], against: verified[n], divergence: divergences?.[n] };
@@ -97,7 +97,7 @@ function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
 function checkPage(args: Arguments, models: readonly Model[]): Seen {
   const file = args.text("out");
   if (!file.endsWith(".html")) throw args.invalid("out", "a file that ends in .html");
-  const seen = checkOutputFile("out", file, models.map(({ checkpoint }) => checkpoint), args.switches.has("force"));
+  const seen = checkOutputFile(file, models.map(({ checkpoint }) => checkpoint), args.switches.has("force"));
   using probe = new NewFiles(dirname(file));
   probe.create(basename(file), 0);
   return seen;

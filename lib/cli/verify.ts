@@ -2,6 +2,7 @@ import { CheckpointError } from "../errors.ts";
 import { bytesOf, type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import { verify, verifyAgainst } from "../quantize/verify.ts";
 import { type Command, THREADS } from "./arguments.ts";
+import { NotSound } from "./errors.ts";
 import { Fixed, type Output, withBar } from "./output.ts";
 
 /** `rabbit verify` */
@@ -39,15 +40,6 @@ export const verifyCommand: Command = {
     }
   },
 };
-
-/** The checkpoint breaks the format: exit status 1, with the error's line. */
-export class NotSound extends Error {
-  override name = "NotSound";
-
-  constructor(cause: CheckpointError) {
-    super(cause.message, { cause });
-  }
-}
 
 type Options = Parameters<typeof verify>[1];
 

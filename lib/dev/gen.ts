@@ -40,7 +40,7 @@ type Fill = (out: Uint16Array, random: Xorshift32) => void;
  *
  * @param exact the `levels` of a block format: every block of 32 weights then has a value of +levels or -levels, and
  * all are integers in its range, so that the scale is one and quantizing changes nothing
- * @throws {UsageError} the directory holds a checkpoint and `force` is not set
+ * @throws {Refusal} the directory holds a checkpoint and `force` is not set
  * @throws {SystemError} it can't be written
  */
 export function generate(

@@ -28,7 +28,7 @@ export const INCOMPLETE_FILE = ".rabbit-incomplete";
 
 /** What INCOMPLETE_FILE says to a user who finds it. */
 const INCOMPLETE_TEXT =
-  "rabbit was replacing the files of this directory and did not come to an end. Run the same command again with --force.\n";
+  "rabbit was replacing the files of this directory and was interrupted. Write the checkpoint again, or remove it.\n";
 
 /** The file that a reader needs first: while it is away nothing else of the directory is taken for a checkpoint. */
 const CONFIG_FILE = "config.json";
@@ -77,7 +77,7 @@ export class NewFiles {
       for (let at = resolve(directory); !exists(at); at = dirname(at)) this.#made.unshift(at);
       Deno.mkdirSync(directory, { recursive: true });
     } catch (cause) {
-      throw systemError(`cannot create the directory ${directory}`, cause);
+      throw systemError(`cannot create the directory ${directory}`, cause, directory);
     }
     this.#removeStale();
   }
@@ -97,7 +97,7 @@ export class NewFiles {
       this.#files.push({ ...created, name, bytes });
       return created;
     } catch (cause) {
-      throw systemError(`cannot create ${partial}`, cause);
+      throw systemError(`cannot create ${partial}`, cause, partial);
     }
   }
 
@@ -122,7 +122,7 @@ export class NewFiles {
       try {
         file.syncSync();
       } catch (cause) {
-        throw systemError(`cannot write ${partial}`, cause);
+        throw systemError(`cannot write ${partial}`, cause, partial);
       }
     }
     using _lock = lock(this.#directory);
@@ -135,7 +135,10 @@ export class NewFiles {
     for (const { name, partial, inode } of this.#files) {
       const info = linkStat(join(this.#directory, name));
       if (info === undefined || inodeOf(info) !== inode) {
-        throw new SystemError(`cannot rename ${partial} to ${name}: another process has put another file there`);
+        throw new SystemError(
+          `cannot rename ${partial} to ${name}: another process has put another file there`,
+          partial,
+        );
       }
     }
     this.#made = [];
@@ -166,6 +169,7 @@ export class NewFiles {
     if (versionAt(path) === version) return;
     throw new SystemError(
       `cannot write ${path}: another process has written it meanwhile; nothing was replaced, run the command again`,
+      path,
     );
   }
 
@@ -173,13 +177,14 @@ export class NewFiles {
     const path = join(this.#directory, name);
     const target = linkStat(path);
     if (target !== undefined && !replaceable(target)) {
-      throw new SystemError(`cannot rename ${partial} to ${name}: ${path} is not a regular file`);
+      throw new SystemError(`cannot rename ${partial} to ${name}: ${path} is not a regular file`, path);
     }
     const there = linkStat(partial);
     const { size } = handleStat(file, partial);
     if (there === undefined || inodeOf(there) !== inode || size !== bytes) {
       throw new SystemError(
         `cannot write ${partial}: another process has removed or changed it; nothing was replaced, run the command again`,
+        partial,
       );
     }
   }
@@ -210,12 +215,13 @@ export class NewFiles {
       syncDirectory(this.#directory);
       Deno.removeSync(marker);
     } catch (cause) {
-      const error = systemError(`cannot remove ${marker}`, cause);
+      const error = systemError(`cannot remove ${marker}`, cause, marker);
       try {
         for (const step of undo.reverse()) step();
       } catch {
         throw new SystemError(
           `${error.message}; the old files could not be put back, they are in ${this.#directory} as .NAME.*.old`,
+          this.#directory,
           { cause },
         );
       }
@@ -249,7 +255,7 @@ function rename(from: string, to: string): void {
   try {
     Deno.renameSync(from, to);
   } catch (cause) {
-    throw systemError(`cannot rename ${from} to ${basename(to)}`, cause);
+    throw systemError(`cannot rename ${from} to ${basename(to)}`, cause, from);
   }
 }
 
@@ -262,7 +268,7 @@ function mark(marker: string): void {
     file.syncSync();
   } catch (cause) {
     if (made) quietly(() => Deno.removeSync(marker));
-    throw systemError(`cannot write ${marker}`, cause);
+    throw systemError(`cannot write ${marker}`, cause, marker);
   }
 }
 
@@ -287,7 +293,7 @@ function lock(path: string): Disposable | null {
     else {
       while (!directory.tryLockSync(true)) {
         if (performance.now() - start > LOCK_MS) {
-          throw new SystemError(`cannot write ${path}: another process has locked the directory`);
+          throw new SystemError(`cannot write ${path}: another process has locked the directory`, path);
         }
         Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOCK_INTERVAL_MS);
       }

@@ -49,11 +49,11 @@ export function reopenToWrite(path: string, inode: string): Deno.FsFile {
   try {
     file = Deno.openSync(path, { write: true });
   } catch (cause) {
-    throw systemError(`cannot write ${path}`, cause);
+    throw systemError(`cannot write ${path}`, cause, path);
   }
   if (inodeOf(handleStat(file, path)) === inode) return file;
   file.close();
-  throw new SystemError(`cannot write ${path}: another process has put another file there`);
+  throw new SystemError(`cannot write ${path}: another process has put another file there`, path);
 }
 
 /** Refuses files that are no longer what they were. @throws {SystemError} */
@@ -66,6 +66,7 @@ export function checkUnchanged(files: Iterable<{ readonly path: string; readonly
 function changed(path: string): SystemError {
   return new SystemError(
     `cannot read ${path}: it was changed meanwhile; run the command again when nothing writes to it`,
+    path,
   );
 }
 
@@ -74,7 +75,7 @@ export function openFile(path: string): Deno.FsFile {
   try {
     return Deno.openSync(path);
   } catch (cause) {
-    throw systemError(`cannot open ${path}`, cause);
+    throw systemError(`cannot open ${path}`, cause, path);
   }
 }
 
@@ -98,7 +99,7 @@ export function readAt(file: Deno.FsFile, path: string, offset: number, into: Ui
       done += n;
     }
   } catch (cause) {
-    throw systemError(`cannot read ${path}`, cause);
+    throw systemError(`cannot read ${path}`, cause, path);
   }
 }
 
@@ -108,7 +109,7 @@ export function writeAt(file: Deno.FsFile, path: string, offset: number, bytes: 
     file.seekSync(offset, Deno.SeekMode.Start);
     for (let done = 0; done < bytes.length;) done += file.writeSync(bytes.subarray(done));
   } catch (cause) {
-    throw systemError(`cannot write ${path}`, cause);
+    throw systemError(`cannot write ${path}`, cause, path);
   }
 }
 
@@ -120,7 +121,7 @@ export function readText(path: string, limit: number): string {
   try {
     bytes = isFile ? Deno.readFileSync(path) : readStream(path, limit);
   } catch (cause) {
-    throw systemError(`cannot read ${path}`, cause);
+    throw systemError(`cannot read ${path}`, cause, path);
   }
   try {
     // A byte order mark is a character of a text, as for Python.
@@ -160,7 +161,7 @@ export function readRegular(path: string, limit: number): Uint8Array {
   try {
     return readUpTo(file, path, limit);
   } catch (cause) {
-    throw systemError(`cannot read ${path}`, cause);
+    throw systemError(`cannot read ${path}`, cause, path);
   }
 }
 
@@ -171,7 +172,7 @@ export function exists(path: string): boolean {
     return true;
   } catch (cause) {
     if (cause instanceof Deno.errors.NotFound) return false;
-    throw systemError(`cannot read ${path}`, cause);
+    throw systemError(`cannot read ${path}`, cause, path);
   }
 }
 
@@ -183,9 +184,10 @@ export function stat(path: string): Deno.FileInfo {
     if (cause instanceof Deno.errors.NotFound && linkStat(path)?.isSymlink) {
       throw new SystemError(
         `cannot open ${path}: it is a link to ${quote(Deno.readLinkSync(path))}, which is not there`,
+        path,
       );
     }
-    throw systemError(`cannot open ${path}`, cause);
+    throw systemError(`cannot open ${path}`, cause, path);
   }
 }
 
@@ -195,7 +197,7 @@ export function linkStat(path: string): Deno.FileInfo | undefined {
     return Deno.lstatSync(path);
   } catch (cause) {
     if (cause instanceof Deno.errors.NotFound) return undefined;
-    throw systemError(`cannot read ${path}`, cause);
+    throw systemError(`cannot read ${path}`, cause, path);
   }
 }
 
@@ -204,7 +206,7 @@ export function handleStat(file: Deno.FsFile, path: string): Deno.FileInfo {
   try {
     return file.statSync();
   } catch (cause) {
-    throw systemError(`cannot read ${path}`, cause);
+    throw systemError(`cannot read ${path}`, cause, path);
   }
 }
 
@@ -213,7 +215,7 @@ export function realPath(path: string): string {
   try {
     return Deno.realPathSync(path);
   } catch (cause) {
-    throw systemError(`cannot read ${path}`, cause);
+    throw systemError(`cannot read ${path}`, cause, path);
   }
 }
 

@@ -111,7 +111,7 @@ export function openCheckpoint(path: string): Checkpoint {
     throw new CheckpointError(
       { path: directory },
       "a write of this checkpoint was interrupted, and its files may be of two models; " +
-        "write it again with --force, or remove the directory",
+        "write it again or remove the directory",
     );
   }
   for (const name of COMPANIONS) memberOf(directory, name);

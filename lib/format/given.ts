@@ -139,7 +139,7 @@ function snapshotOf(cache: string): string | undefined {
     if (isFile && size <= MAX_REF_BYTES) main = Deno.readTextFileSync(ref).trim();
   } catch (error) {
     // A model of which only another revision was downloaded has no such file.
-    if (!(error instanceof Deno.errors.NotFound)) throw systemError(`cannot read ${ref}`, error);
+    if (!(error instanceof Deno.errors.NotFound)) throw systemError(`cannot read ${ref}`, error, ref);
   }
   const revision = snapshots.find((name) => name === main) ?? snapshots.at(-1);
   return revision && join(cache, "snapshots", revision);
@@ -150,6 +150,6 @@ function list(path: string): string[] {
   try {
     return [...Deno.readDirSync(path)].map(({ name }) => name).sort();
   } catch (cause) {
-    throw systemError(`cannot read ${path}`, cause);
+    throw systemError(`cannot read ${path}`, cause, path);
   }
 }

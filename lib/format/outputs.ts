@@ -7,7 +7,7 @@
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
-import { UsageError } from "../errors.ts";
+import { Refusal } from "../errors.ts";
 import { INCOMPLETE_FILE, replaceable, type Seen, versionAt } from "../files/new_files.ts";
 import { exists, linkStat, sameFile, stat } from "../files/read.ts";
 import { type Checkpoint, COMPANIONS, INDEX_FILE, MODEL_FILE } from "./checkpoint.ts";
@@ -18,7 +18,7 @@ import { type Checkpoint, COMPANIONS, INDEX_FILE, MODEL_FILE } from "./checkpoin
  *
  * @param names the files of the new checkpoint; model.safetensors is the first
  * @returns what is there, for {@link NewFiles}
- * @throws {UsageError}
+ * @throws {Refusal}
  */
 export function checkOutput(
   directory: string,
@@ -29,39 +29,51 @@ export function checkOutput(
   const seen = look(directory, [...names, INDEX_FILE, INCOMPLETE_FILE, ...COMPANIONS]);
   const there = (name: string) => seen.get(name) !== undefined;
   if (source !== undefined && sameFile(directory, source.directory)) {
-    throw new UsageError(
-      `--out ${directory} is the directory of the source, which it would destroy; choose another directory`,
+    throw new Refusal(
+      "source",
+      directory,
+      `${directory} is the directory of the source, which would be overwritten; choose another directory`,
     );
   }
   const target = join(directory, MODEL_FILE);
   for (const { path } of source?.files ?? []) {
     if (sameFile(target, path)) {
-      throw new UsageError(
-        `${target} is the source itself (${path}), which --out would destroy; choose another directory`,
+      throw new Refusal(
+        "source",
+        target,
+        `${target} is the source itself (${path}), which would be overwritten; choose another directory`,
       );
     }
   }
   if (there(INDEX_FILE)) {
-    throw new UsageError(
-      `${directory} holds a sharded checkpoint (${INDEX_FILE}); choose another --out or remove it first`,
+    throw new Refusal(
+      "sharded",
+      directory,
+      `${directory} holds a sharded checkpoint (${INDEX_FILE}); choose another directory or remove it first`,
     );
   }
   for (const name of names.filter(there)) {
     const path = join(directory, name);
     const info = linkStat(path);
     if (info !== undefined && !replaceable(info)) {
-      throw new UsageError(`${path} is not a regular file and can't be replaced; choose another --out`);
+      throw new Refusal(
+        "not-a-file",
+        path,
+        `${path} is not a regular file and can't be replaced; choose another directory`,
+      );
     }
-    if (!force) throw new UsageError(`${path} exists already; --force replaces it`);
+    if (!force) throw new Refusal("exists", path, `${path} exists already`);
   }
   if (there(INCOMPLETE_FILE) && !force) {
-    throw new UsageError(`a write of ${directory} was interrupted (${INCOMPLETE_FILE}); --force writes it again`);
+    throw new Refusal("incomplete", directory, `a write of ${directory} was interrupted (${INCOMPLETE_FILE})`);
   }
   const stale = COMPANIONS.find((name) => there(name) && !names.includes(name));
   if (stale !== undefined) {
-    throw new UsageError(
-      `${join(directory, stale)} is there, and the new checkpoint has no such file; ` +
-        "remove it first or choose another --out",
+    const path = join(directory, stale);
+    throw new Refusal(
+      "stale",
+      path,
+      `${path} exists, and the new checkpoint has no such file; remove it first or choose another directory`,
     );
   }
   return seen;
@@ -79,25 +91,30 @@ const CHECKPOINT_FILE = /\.(safetensors|json|txt|model|jinja)$/;
  * Refuses a new file that would replace a file of a source or beside its weights, something that is no file, or a file
  * that nobody asked to replace.
  *
- * @param flag the flag that names it, for the messages
  * @returns what is there, for {@link NewFiles}
- * @throws {UsageError}
+ * @throws {Refusal}
  */
-export function checkOutputFile(flag: string, path: string, sources: readonly Checkpoint[], force: boolean): Seen {
+export function checkOutputFile(path: string, sources: readonly Checkpoint[], force: boolean): Seen {
   const seen = look(dirname(path), [basename(path)]);
   for (const source of sources.flatMap(({ files }) => files)) {
     if (!sameFile(path, source.path)) continue;
-    throw new UsageError(
-      `--${flag} ${path} is a file of the checkpoint (${source.path}), which it would destroy; choose another name`,
+    throw new Refusal(
+      "source",
+      path,
+      `${path} is a file of the checkpoint (${source.path}), which would be overwritten; choose another name`,
     );
   }
   if (!exists(path)) return seen;
   if (!stat(path).isFile) {
-    throw new UsageError(`--${flag} ${path} is not a regular file; choose another name`);
+    throw new Refusal("not-a-file", path, `${path} is not a regular file; choose another name`);
   }
   if (CHECKPOINT_FILE.test(path) && sources.some(({ directory }) => sameFile(dirname(path), directory))) {
-    throw new UsageError(`--${flag} ${path} is a file of the checkpoint, which it would destroy; choose another name`);
+    throw new Refusal(
+      "source",
+      path,
+      `${path} is a file of the checkpoint, which would be overwritten; choose another name`,
+    );
   }
-  if (!force) throw new UsageError(`${path} exists already; --force replaces it`);
+  if (!force) throw new Refusal("exists", path, `${path} exists already`);
   return seen;
 }

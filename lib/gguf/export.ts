@@ -122,11 +122,11 @@ function plan(place: { path: string; tensor: string }, source: NamedTensor, dtyp
  *
  * @returns the file's SHA-256 in hexadecimal
  * @throws {CheckpointError} a weight or the scale of a block is not finite
- * @throws {UsageError} the file is there and `force` is not set, or it is one of the source's
+ * @throws {Refusal} the file is there and `force` is not set, or it is one of the source's
  * @throws {SystemError} such as a full disk, or a source that was changed meanwhile
  */
 export async function exportGguf(plan: ExportPlan, path: string, options: WriteOptions): Promise<string> {
-  const seen = checkOutputFile("gguf", path, [plan.source], options.force);
+  const seen = checkOutputFile(path, [plan.source], options.force);
   using reader = new TensorReader(plan.source);
   using files = new NewFiles(dirname(path), seen);
   const digest = await writeParts(files.create(basename(path), plan.bytes), partsOf(plan, reader), options);

@@ -10,7 +10,7 @@ import { ROPE_FACTORS } from "./rope_scaling.ts";
 import { matchTensors } from "../model/tensors.ts";
 import { specialIds, vocabularyFiles } from "./hugging_face.ts";
 import { vocabularyOf } from "./vocabulary.ts";
-import { CheckpointError, UsageError } from "../errors.ts";
+import { CheckpointError, Refusal } from "../errors.ts";
 import {
   BF16,
   type BlockFormat,
@@ -33,7 +33,7 @@ import { serializeHeader } from "../format/safetensors.ts";
 import { scalarKernels } from "../kernels/codec.ts";
 import { type WriteOptions, writeParts } from "../files/write.ts";
 
-/** What the weights of an import become: `--dtype`. */
+/** What the weights of an import become. */
 export const DTYPES = ["bf16", "f16", "f32", "same"] as const;
 
 /** A value of {@link DTYPES}. */
@@ -210,7 +210,7 @@ function formatOf(path: string, matrices: GgufTensor[], dtype: Dtype | undefined
     { path, tensor: odd.name, field: "type" },
     `${odd.type.name} beside ${
       matrices[0].type.name
-    }: --dtype same is for matrices that are ${BLOCK_TYPES}, or all floats`,
+    }: the dtype "same" is for matrices that are ${BLOCK_TYPES}, or all floats`,
   );
 }
 
@@ -241,7 +241,7 @@ function vectorFormat(values: Float32Array, format: FloatFormat | BlockFormat): 
  *
  * @returns the SHA-256 of model.safetensors in hexadecimal
  * @throws {CheckpointError} a weight is not finite, or too large for the dtype, naming tensor, row and column
- * @throws {UsageError} a file is there and `force` is not set
+ * @throws {Refusal} a file is there and `force` is not set
  * @throws {SystemError} such as a full disk, a source that was changed meanwhile, or another process that wrote a
  * checkpoint to the directory meanwhile
  */
@@ -268,7 +268,11 @@ function checkTarget(plan: ImportPlan, directory: string, force: boolean): Seen 
   const names = [MODEL_FILE, ...plan.files.keys()];
   for (const path of names.map((name) => join(directory, name))) {
     if (!sameFile(path, plan.path)) continue;
-    throw new UsageError(`${path} is the source itself (${plan.path}), which --out would destroy; choose another`);
+    throw new Refusal(
+      "source",
+      path,
+      `${path} is the source itself (${plan.path}), which would be overwritten; choose another directory`,
+    );
   }
   return checkOutput(directory, undefined, names, force);
 }
@@ -325,9 +329,8 @@ function converted(
     if (at < 0) return bytes;
     throw new CheckpointError(
       { path, tensor: name },
-      `row ${row + Math.floor(at / columns)} column ${at % columns}: ${
-        values[at]
-      } overflows ${to.name}; use --dtype f32`,
+      `row ${row + Math.floor(at / columns)} column ${at % columns}: ${values[at]} overflows ${to.name}`,
+      "overflow",
     );
   }
 }

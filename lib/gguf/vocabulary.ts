@@ -171,7 +171,8 @@ function splitOf(path: string, json: unknown): string {
   if (split !== undefined) return split.name;
   throw new CheckpointError(
     { path, field: "pre_tokenizer" },
-    `llama.cpp has no name that rabbit knows for ${quote(found)}; if it has one, give it with --pre`,
+    `llama.cpp has no name that rabbit knows for ${quote(found)}`,
+    "unknown-split",
   );
 }
 

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { UsageError } from "../errors.ts";
+import { LimitError } from "../errors.ts";
 import { adviseHugePages } from "../libc.ts";
 import { FIRST_ADDRESS, instantiate, MAX_PAGES, PAGE } from "./codec_wasm.ts";
 import { GROUP } from "./wasm/layout.ts";
@@ -70,14 +70,14 @@ export class Arena {
    * Takes an area.
    *
    * @param zero whether it must hold zeros; weights are written over anyway
-   * @throws {UsageError} the memory is full
+   * @throws {LimitError} the memory is full
    */
   take(bytes: number, zero = true): number {
     const at = Math.ceil(this.#top / ALIGNMENT) * ALIGNMENT;
     const end = at + Math.ceil(bytes);
     const top = end + this.#guardBytes;
     if (top > this.#limit) {
-      throw new UsageError(
+      throw new LimitError(
         `the activations and the cache need more than ${this.#limit} bytes; ask for a shorter context`,
       );
     }
@@ -161,14 +161,14 @@ export class Arenas {
     return this.#frozen;
   }
 
-  /** The index of the first memory that has room for `bytes` bytes of weights, a new one if none has. @throws {UsageError} */
+  /** The index of the first memory that has room for `bytes` bytes of weights, a new one if none has. @throws {LimitError} */
   roomFor(bytes: number): number {
     const index = this.#arenas.findIndex((arena) => arena.fits(bytes));
     if (index >= 0) return index;
     if (this.#frozen) throw late();
     const arena = new Arena(this.#limitBytes, this.#guardBytes);
     if (!arena.fits(bytes)) {
-      throw new UsageError(
+      throw new LimitError(
         `${GROUP} rows of a matrix take ${bytes} bytes, more than a memory of ${this.#limitBytes} bytes has room for`,
       );
     }

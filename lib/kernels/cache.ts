@@ -4,7 +4,7 @@
  * @module
  */
 
-import { UsageError } from "../errors.ts";
+import { LimitError } from "../errors.ts";
 import type { Arena } from "./arena.ts";
 import { type Activations, ATTENTION_CHUNK, cacheFor } from "./operations.ts";
 import { MOST_HEAD_DIM } from "./view.ts";
@@ -28,7 +28,7 @@ export function capacityFor(positions: number): number {
   return Math.ceil(positions / ATTENTION_CHUNK) * ATTENTION_CHUNK;
 }
 
-/** Takes the areas of a cache. @throws {UsageError} the heads are too wide, or the memory is full */
+/** Takes the areas of a cache. @throws {LimitError} the heads are too wide, or the memory is full */
 export function placeCache(
   arena: Arena,
   positions: number,
@@ -37,7 +37,7 @@ export function placeCache(
   activations: Activations,
 ): PlacedCache {
   if (headDim > MOST_HEAD_DIM) {
-    throw new UsageError(`heads of ${headDim} values: rabbit knows up to ${MOST_HEAD_DIM}`);
+    throw new LimitError(`heads of ${headDim} values: rabbit knows up to ${MOST_HEAD_DIM}`);
   }
   const capacity = capacityFor(positions);
   const size = { f32: 4, i16: 2, i8: 1 }[cacheFor(headDim, activations)];

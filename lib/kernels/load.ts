@@ -23,7 +23,7 @@ interface Loading extends Matrix {
  *
  * @returns the address of its record in the main memory
  * @throws {BadScale}
- * @throws {UsageError} there is no room for it
+ * @throws {LimitError} there is no room for it
  */
 export function loadMatrix(arenas: Arenas, matrix: Matrix, read: ReadBytes): number {
   const packing = packingOf(matrix.format);

@@ -63,7 +63,7 @@ export interface AnswerOptions {
  * Decodes each prompt with the float model, feeds prompt and answer to the quantized ones, and compares.
  *
  * @returns what each quantized model gave
- * @throws {UsageError} logits are not finite
+ * @throws {NumericError} logits are not finite
  * @throws the reason of `signal`
  */
 export async function measureAnswers(

@@ -65,7 +65,7 @@ export interface TextOptions {
  * with the float one at every scored token.
  *
  * @returns what each quantized model gave
- * @throws {UsageError} logits are not finite
+ * @throws {NumericError} logits are not finite
  * @throws the reason of `signal`
  */
 export async function measureText(

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { CheckpointError, UsageError } from "../errors.ts";
+import { CheckpointError, LimitError } from "../errors.ts";
 import { FORMATS } from "../format/blocks.ts";
 import { notFinite } from "../format/not_finite.ts";
 import {
@@ -82,17 +82,17 @@ export class Llama {
    * @param context the most tokens that will be fed
    * @param logitRows the most tokens of one batch whose logits are wanted
    * @throws {CheckpointError} a tensor is missing, has another shape or is not used, or a scale is not finite
-   * @throws {UsageError} the context is longer than the model's, or than its sliding window
+   * @throws {LimitError} the context is longer than the model's, or than its sliding window
    */
   constructor(ops: Operations, config: Config, source: TensorSource, context: number, logitRows = 1) {
     if (context > config.maxPositions) {
-      throw new UsageError(
+      throw new LimitError(
         `${context} tokens are more than the model's context of ${config.maxPositions} (max_position_embeddings); ` +
           "use a shorter prompt or fewer steps",
       );
     }
     if (config.window !== undefined && context > config.window) {
-      throw new UsageError(
+      throw new LimitError(
         `${context} tokens are more than the model's window of ${config.window} (sliding_window), and the decoder ` +
           "knows no windows; use a shorter prompt or fewer steps",
       );

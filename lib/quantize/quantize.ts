@@ -132,7 +132,7 @@ export interface Quantized {
 /**
  * Refuses a directory that the planned checkpoint can't be written to ({@link checkOutput}).
  *
- * @throws {UsageError}
+ * @throws {Refusal}
  * @throws {CheckpointError} a file beside the source's weights can't be copied
  */
 export function checkTarget({ source }: Plan, directory: string, force: boolean): Seen {
@@ -144,7 +144,7 @@ export function checkTarget({ source }: Plan, directory: string, force: boolean)
  * written and synced; until then, and after an error, what was there is untouched.
  *
  * @throws {CheckpointError} a weight is not finite or a scale overflows, naming tensor, row, and column or block
- * @throws {UsageError} the directory is the source's, or holds a checkpoint and `force` is not set
+ * @throws {Refusal} the directory is the source's, or holds a checkpoint and `force` is not set
  * @throws {SystemError} such as a full disk, a source that was changed meanwhile, or another process that wrote a
  * checkpoint to the directory meanwhile
  */

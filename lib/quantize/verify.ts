@@ -106,7 +106,7 @@ export async function verifyAgainst(
   if (format === undefined) {
     throw new CheckpointError(
       { path: nameOf(checkpoint), field: "__metadata__" },
-      "declares no width, so it is not a quantized checkpoint; --against needs one",
+      "declares no width, so it is not a quantized checkpoint; only those can be compared with a source",
     );
   }
   const plan = planQuantize(source, format);

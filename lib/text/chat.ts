@@ -23,9 +23,6 @@ const DEADLINE_MS = 10_000;
 /** How much later the worker gives up: by then the call has failed. */
 const GRACE_MS = 1000;
 
-/** What to do where a template can't be rendered. */
-const REMEDY = "give --prompt the whole text of the conversation, without --chat";
-
 /** One message of a conversation. */
 export interface Message {
   readonly role: "system" | "user" | "assistant";
@@ -110,7 +107,7 @@ function namesIn(directory: string): string[] {
   try {
     return exists(directory) ? [...Deno.readDirSync(directory)].map(({ name }) => name).sort() : [];
   } catch (cause) {
-    throw systemError(`cannot read ${directory}`, cause);
+    throw systemError(`cannot read ${directory}`, cause, directory);
   }
 }
 
@@ -155,16 +152,21 @@ export async function renderChat(
   try {
     return await service.call<Rendered>("render", request, milliseconds);
   } catch (error) {
-    throw new CheckpointError({ path: chat.path, field: "chat template" }, reasonOf(error));
+    const place = { path: chat.path, field: "chat template" };
+    throw new CheckpointError(place, reasonOf(error), cannotRender(error) ? "chat-template" : undefined);
   }
 }
 
+/** Whether another way to the prompt's text helps: the template itself is not known to be wrong. */
+function cannotRender(error: unknown): boolean {
+  return error instanceof DeadlineError || (error instanceof ServiceError && error.kind === "Unsupported");
+}
+
 function reasonOf(error: unknown): string {
-  if (error instanceof DeadlineError) return `${error.message}; ${REMEDY}`;
+  if (error instanceof DeadlineError) return error.message;
   if (!(error instanceof ServiceError)) throw error;
   const [line] = error.message.split("\n");
   const reason = line.length > 300 ? `${line.slice(0, 300)}…` : line;
-  if (error.kind === "Unsupported") return `${reason}; ${REMEDY}`;
-  if (error.kind === "TemplateError" || error.kind === "Raised") return reason;
+  if (["Unsupported", "TemplateError", "Raised"].includes(error.kind)) return reason;
   throw error;
 }

@@ -5,21 +5,21 @@
  * @module
  */
 
-import { UsageError } from "../errors.ts";
+import { NumericError } from "../errors.ts";
 import { argmax } from "../measure/metrics.ts";
 import { SplitMix64 } from "../random.ts";
 
-/** The token that a greedy decoder takes. @throws {UsageError} the logits are not finite */
+/** The token that a greedy decoder takes. @throws {NumericError} the logits are not finite */
 export function greedy(logits: Float32Array): number {
   const token = argmax(logits);
   checkFinite(token >= 0);
   return token;
 }
 
-/** @throws {UsageError} the logits are not finite */
+/** @throws {NumericError} the logits are not finite */
 export function checkFinite(finite: boolean): void {
   if (!finite) {
-    throw new UsageError("the logits are not finite: the weights are damaged, or too large for binary32 arithmetic");
+    throw new NumericError("the logits are not finite: the weights are damaged, or too large for binary32 arithmetic");
   }
 }
 
@@ -41,7 +41,7 @@ export class Sampler {
     this.#random = new SplitMix64(sampling.seed);
   }
 
-  /** The next token. @throws {UsageError} the logits are not finite */
+  /** The next token. @throws {NumericError} the logits are not finite */
   draw(logits: Float32Array): number {
     const { temperature, topP } = this.sampling;
     return pick(weights(logits, temperature), topP, this.#random.unit());
@@ -51,7 +51,7 @@ export class Sampler {
 /**
  * The numerators of the softmax of logits / temperature: exp((logit - the largest logit) / temperature).
  *
- * @throws {UsageError} the logits are not finite
+ * @throws {NumericError} the logits are not finite
  */
 export function weights(logits: Float32Array, temperature: number): Float64Array {
   const max = logits[greedy(logits)];

@@ -341,7 +341,7 @@ Deno.test("verify --against says where a checkpoint differs, with status 1", () 
     assertMatch(out, /different=3 rms=\d\.\d{6}\nVERIFY DIFFER\n$/);
     const line =
       "verify: other/model.safetensors: __metadata__: declares no width, so it is not a quantized checkpoint; " +
-      "--against needs one";
+      "only those can be compared with a source";
     await refused(cwd, ["verify", "other", "--against", "in"], 1, line);
     await refused(
       cwd,
@@ -678,7 +678,7 @@ Deno.test("quantize never writes into the directory of its source", () =>
     Deno.symlinkSync("in", `${cwd}/link`);
     for (const out of ["in", "./in/", "in/../in", "link", `${cwd}/in`]) {
       const line =
-        `quantize: --out ${out} is the directory of the source, which it would destroy; choose another directory`;
+        `quantize: ${out} is the directory of the source, which would be overwritten; choose another directory`;
       await inPairs(
         [["in"], ["in", "--force"], [`in/${MODEL}`, "--force"], ["link", "--force"]],
         ([source, ...force]) => refused(cwd, ["quantize", "--in", source, "--out", out, ...force], 2, line),
@@ -687,7 +687,7 @@ Deno.test("quantize never writes into the directory of its source", () =>
     // A directory of hard links is a checkpoint like any other.
     Deno.mkdirSync(`${cwd}/links`);
     for (const name of tree(`${cwd}/in`)) Deno.linkSync(`${cwd}/in/${name}`, `${cwd}/links/${name}`);
-    const line = `quantize: in/${MODEL} is the source itself (links/${MODEL}), which --out would destroy; ` +
+    const line = `quantize: in/${MODEL} is the source itself (links/${MODEL}), which would be overwritten; ` +
       "choose another directory";
     await refused(cwd, ["quantize", "--in", "links", "--out", "in", "--force"], 2, line);
     sound(await rabbit(cwd, ["quantize", "--in", "links", "--out", "out"]));
@@ -710,7 +710,7 @@ Deno.test("an existing checkpoint is replaced with --force only", () =>
 
     checkpoint(`${cwd}/sharded`, shards());
     const line = "quantize: sharded holds a sharded checkpoint (model.safetensors.index.json); " +
-      "choose another --out or remove it first";
+      "choose another directory or remove it first";
     await refused(cwd, ["quantize", "--in", "in", "--out", "sharded", "--force"], 2, line);
   }));
 

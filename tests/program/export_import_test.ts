@@ -627,7 +627,7 @@ Deno.test("rabbit export replaces a file only with --force, and never its source
     Deno.symlinkSync("/dev/null", device);
     for (const target of [temporary, device]) {
       await refused(
-        `--gguf ${target} is not a regular file; choose another name`,
+        `${target} is not a regular file; choose another name`,
         ...["export", "--in", TINY, "--gguf", target, "--force"],
       );
     }
@@ -636,14 +636,14 @@ Deno.test("rabbit export replaces a file only with --force, and never its source
     Deno.symlinkSync(own, join(temporary, "link"));
     for (const target of [own, join(temporary, "link")]) {
       await refused(
-        `--gguf ${target} is a file of the checkpoint (${own}), which it would destroy; choose another name`,
+        `${target} is a file of the checkpoint (${own}), which would be overwritten; choose another name`,
         ...["export", "--in", model, "--gguf", target, "--force"],
       );
     }
     const config = join(model, "config.json");
     const before = Deno.readTextFileSync(config);
     await refused(
-      `--gguf ${config} is a file of the checkpoint, which it would destroy; choose another name`,
+      `${config} is a file of the checkpoint, which would be overwritten; choose another name`,
       ...["export", "--in", model, "--gguf", config, "--force"],
     );
     assertEquals(Deno.readTextFileSync(config), before);
@@ -747,7 +747,7 @@ Deno.test("planImport refuses SentencePiece tokens that are too long to be put t
 Deno.test("rabbit import --dtype same refuses a mixture", async () => {
   await inTemporary(async (temporary) => {
     await refused(
-      `${MIXED}: tensor "blk.0.attn_q.weight": type: Q4_1 beside Q8_0: --dtype same is for matrices that are all Q8_0, ` +
+      `${MIXED}: tensor "blk.0.attn_q.weight": type: Q4_1 beside Q8_0: the dtype "same" is for matrices that are all Q8_0, ` +
         "all Q4_0, or all floats",
       ...["import", "--gguf", MIXED, "--out", join(temporary, "out"), "--dtype", "same"],
     );
@@ -875,7 +875,7 @@ Deno.test("rabbit import replaces files only with --force, and leaves no tokeniz
     const stale = join(temporary, "tokenizer.model");
     Deno.writeTextFileSync(stale, "old");
     await refused(
-      `${stale} is there, and the new checkpoint has no such file; remove it first or choose another --out`,
+      `${stale} exists, and the new checkpoint has no such file; remove it first or choose another directory`,
       ...["import", "--gguf", MIXED, "--out", temporary, "--force"],
     );
     Deno.removeSync(stale);
@@ -886,7 +886,7 @@ Deno.test("rabbit import replaces files only with --force, and leaves no tokeniz
     Deno.copyFileSync(MIXED, inside);
     Deno.symlinkSync(inside, join(temporary, WEIGHTS));
     await refused(
-      `${temporary}/${WEIGHTS} is the source itself (${inside}), which --out would destroy; choose another`,
+      `${temporary}/${WEIGHTS} is the source itself (${inside}), which would be overwritten; choose another directory`,
       ...["import", "--gguf", inside, "--out", temporary, "--force"],
     );
   });
@@ -929,7 +929,7 @@ Deno.test("rabbit import --force replaces nothing when one file can't be replace
     write(out, { [WEIGHTS]: "old", "vocab.json": "old" });
     Deno.mkdirSync(join(out, "config.json"));
     await refused(
-      `${out}/config.json is not a regular file and can't be replaced; choose another --out`,
+      `${out}/config.json is not a regular file and can't be replaced; choose another directory`,
       ...["import", "--gguf", MIXED, "--out", out, "--force"],
     );
     assertEquals(tree(out), ["config.json/", WEIGHTS, "vocab.json"]);

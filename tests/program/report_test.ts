@@ -249,7 +249,7 @@ Deno.test("rabbit report refuses what can't be a report, before it computes anyt
     assertEquals([code, err.includes("are not of one architecture: their config.json differ in rope")], [2, true], err);
     Deno.mkdirSync(join(directory, "dir.html"));
     await refused(
-      `--out ${directory}/dir.html is not a regular file; choose another name`,
+      `${directory}/dir.html is not a regular file; choose another name`,
       ...[TINY, Q4, "--out", join(directory, "dir.html"), "--force"],
     );
     write(directory, { "plain": "" });
@@ -260,7 +260,7 @@ Deno.test("rabbit report refuses what can't be a report, before it computes anyt
     const same = join(directory, "q4.html");
     Deno.copyFileSync(join(Q4, WEIGHTS), same);
     await refused(
-      `--out ${same} is a file of the checkpoint (${same}), which it would destroy; choose another name`,
+      `${same} is a file of the checkpoint (${same}), which would be overwritten; choose another name`,
       ...[TINY, same, "--out", same, "--force"],
     );
     await refused("the prompt is empty", TINY, Q4, ...out, "--ids", ",");

@@ -195,7 +195,7 @@ async function killAtEveryCall(
     if (marker !== undefined) {
       refused++;
       for (const path of [`${cwd}/out`, ...MODEL in files ? [`${cwd}/out/${MODEL}`] : []]) {
-        assertThrows(() => openCheckpoint(path), CheckpointError, "write it again with --force");
+        assertThrows(() => openCheckpoint(path), CheckpointError, "write it again or remove the directory");
       }
     }
     // Run again, it comes to its end, and leaves nothing but files that may be those of a running process.

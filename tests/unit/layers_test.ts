@@ -24,6 +24,15 @@ const APART: readonly (readonly [RegExp, RegExp])[] = [
   [/^lib\/kernels\//, /^lib\/format\/(checkpoint|given|safetensors|json)\.ts$/],
 ];
 
+/** Modules whose flags are those of another program: V8's and the compiler's, and the properties of a style sheet. */
+const OTHER_FLAGS = [/^lib\/kernels\/(engine_flags|wasm\/build)\.ts$/, /^lib\/report\/(page|style|tensor_table)\.ts$/];
+
+/** Commands of other programs that messages name, with a flag. */
+const OTHER_COMMANDS = /llama-[a-z-]+ --[a-z-]+/g;
+
+/** The one module that may read deno.json. */
+const VERSION = "lib/cli/version.ts";
+
 const files = tree(ROOT + "lib").map((path) => `lib/${path}`).filter((path) => path.endsWith(".ts"))
   .filter((path) => !path.endsWith(".as.ts"));
 const modules = [...files, "main.ts"].filter((path) => path !== "lib/kernels/wasm/build.ts");
@@ -41,6 +50,11 @@ function imports(path: string): string[] {
   );
 }
 
+/** What a module imports from the repository, lib and main.ts or not: all of it has to be in a layer. */
+function own(path: string): string[] {
+  return imports(path).filter((target) => !/^(npm:|jsr:|node:|@|rabbit\/|[a-z-]+$)/.test(target));
+}
+
 function layer(path: string): number {
   return LAYERS.findIndex((patterns) => patterns.some((pattern) => pattern.test(path)));
 }
@@ -51,11 +65,33 @@ Deno.test("every module of lib belongs to a layer", () => {
 
 Deno.test("no import points up", () => {
   const wrong = modules.flatMap((path) =>
-    imports(path).filter((target) => /^lib\/|^main\.ts$/.test(target))
-      .filter((target) => layer(target) > layer(path) || APART.some(([a, b]) => a.test(path) && b.test(target)))
+    own(path).filter((target) => !(target === "deno.json" && path === VERSION))
+      .filter((target) =>
+        layer(target) < 0 || layer(target) > layer(path) || APART.some(([a, b]) => a.test(path) && b.test(target))
+      )
       .map((target) => `${path} imports ${target}`)
   );
   assertEquals(wrong, []);
+});
+
+Deno.test("no module but those of the command line names a flag of rabbit", () => {
+  const wrong = files.filter((path) => !path.startsWith("lib/cli/") && !OTHER_FLAGS.some((other) => other.test(path)))
+    .flatMap((path) => flagsIn(Deno.readTextFileSync(ROOT + path)).map((flag) => `${path}: ${flag}`));
+  assertEquals(wrong, []);
+});
+
+Deno.test("the reader of flags finds them in every kind of text, and not in comments", () => {
+  const source = [
+    "// not --aa",
+    "/** nor --bb,",
+    " * nor `--cc` */",
+    'const one = "use --one"; // not --dd',
+    "const two = `a ${x} --two-words`;",
+    "const three = '--three=x';",
+    'const url = "https://x"; f("a --four");',
+    "x--; --n; const five = `llama-quantize --allow-it ${`--five`}`;",
+  ].join("\n");
+  assertEquals(flagsIn(source), ["--one", "--two-words", "--three", "--four", "--five"]);
 });
 
 Deno.test("the reader of imports finds them", () => {
@@ -63,6 +99,12 @@ Deno.test("the reader of imports finds them", () => {
   assertEquals(imports("lib/quantize/chunks.ts").includes("lib/quantize/chunk_worker.ts"), true);
   assertEquals(imports("lib/mod.ts").includes("lib/format/blocks.ts"), true);
   assertEquals(imports("lib/cli/output.ts").includes("cli-progress"), true);
+});
+
+Deno.test("the reader of imports finds those from outside lib", () => {
+  assertEquals(own("tests/unit/layers_test.ts"), ["tests/support/program.ts"]);
+  assertEquals(own("bench/activations.ts").includes("lib/cli/model.ts"), true);
+  assertEquals(own(VERSION), ["deno.json"]);
 });
 
 Deno.test("errors, random numbers and metrics import nothing", () => {
@@ -101,6 +143,12 @@ Deno.test("docs/architecture.md names every folder of lib, and files that exist"
   const known = (name: string) => [...all, "main.ts"].some((path) => path === name || path.endsWith(`/${name}`));
   assertEquals(named.filter((name) => /\.(ts|py|json|md)$/.test(name) && !known(name)), []);
 });
+
+/** The words in the code of a source text, its comments left out, that begin as a flag does. */
+function flagsIn(source: string): string[] {
+  const code = source.replace(/\/\*[^]*?\*\/|(?<!:)\/\/.*/g, "");
+  return code.replace(OTHER_COMMANDS, "").match(/(?<=["'`\s])--(?!this\b)[a-z][a-z-]+/g) ?? [];
+}
 
 /** Whether a doc comment ends just above line `n`; comments to the linter may stand between. */
 function documented(lines: readonly string[], n: number): boolean {

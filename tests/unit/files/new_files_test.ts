@@ -3,7 +3,7 @@
  */
 
 import { assert, assertEquals, assertInstanceOf, assertMatch, assertThrows } from "@std/assert";
-import { SystemError, UsageError } from "../../../lib/errors.ts";
+import { Refusal, SystemError } from "../../../lib/errors.ts";
 import { COMPANIONS, openCheckpoint } from "../../../lib/format/checkpoint.ts";
 import { INCOMPLETE_FILE, NewFiles } from "../../../lib/files/new_files.ts";
 import { checkOutput, checkOutputFile } from "../../../lib/format/outputs.ts";
@@ -297,7 +297,7 @@ Deno.test("NewFiles removes the temporary files that killed processes left, and 
 // The output directory
 
 function outputRefused(directory: string, source: string, force: boolean, message: string): void {
-  const error = assertThrows(() => checkOutput(directory, openCheckpoint(source), [MODEL], force), UsageError);
+  const error = assertThrows(() => checkOutput(directory, openCheckpoint(source), [MODEL], force), Refusal);
   assertEquals(error.message, message);
 }
 
@@ -319,7 +319,7 @@ Deno.test("checkOutput refuses the source's directory by any name, with --force 
     for (const source of ["in", `in/${MODEL}`, "in/other.safetensors", "link"]) {
       for (const name of ["in", "./in/", "link", "in/../link"]) {
         const out = `${directory}/${name}`;
-        const message = `--out ${out} is the directory of the source, which it would destroy; choose another directory`;
+        const message = `${out} is the directory of the source, which would be overwritten; choose another directory`;
         for (const force of [false, true]) outputRefused(out, `${directory}/${source}`, force, message);
       }
     }
@@ -333,7 +333,7 @@ Deno.test("checkOutput refuses an output whose model.safetensors is the source, 
       const out = `${directory}/${name}`;
       Deno.mkdirSync(out);
       link(source, `${out}/${MODEL}`);
-      const message = `${out}/${MODEL} is the source itself (${source}), which --out would destroy; ` +
+      const message = `${out}/${MODEL} is the source itself (${source}), which would be overwritten; ` +
         "choose another directory";
       for (const force of [false, true]) outputRefused(out, `${directory}/in`, force, message);
     }
@@ -348,9 +348,9 @@ Deno.test("checkOutput refuses to replace a checkpoint unless it is forced, and 
       `${directory}/out`,
       `${directory}/in`,
       false,
-      `${directory}/out/${MODEL} exists already; --force replaces it`,
+      `${directory}/out/${MODEL} exists already`,
     );
-    assertThrows(() => checkOutput(`${directory}/out`, undefined, [MODEL], false), UsageError);
+    assertThrows(() => checkOutput(`${directory}/out`, undefined, [MODEL], false), Refusal);
     checkOutput(`${directory}/out`, source, [MODEL], true);
     writeShards(`${directory}/out`, { [ONE]: [B] });
     for (const force of [false, true]) {
@@ -358,7 +358,7 @@ Deno.test("checkOutput refuses to replace a checkpoint unless it is forced, and 
         `${directory}/out`,
         `${directory}/in`,
         force,
-        `${directory}/out holds a sharded checkpoint (${INDEX}); choose another --out or remove it first`,
+        `${directory}/out holds a sharded checkpoint (${INDEX}); choose another directory or remove it first`,
       );
     }
     assert(exists(`${directory}/out/${MODEL}`));
@@ -370,22 +370,22 @@ Deno.test("checkOutput refuses files of a checkpoint that the new one has not, a
       const path = `${out}/${name}`;
       Deno.writeTextFileSync(path, "theirs");
       for (const force of [false, true]) {
-        const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL], force), UsageError);
-        const problem = "is there, and the new checkpoint has no such file; remove it first or choose another --out";
+        const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL], force), Refusal);
+        const problem = "exists, and the new checkpoint has no such file; remove it first or choose another directory";
         assertEquals(message, `${path} ${problem}`);
       }
-      const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL, name], false), UsageError);
-      assertEquals(message, `${path} exists already; --force replaces it`);
+      const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL, name], false), Refusal);
+      assertEquals(message, `${path} exists already`);
       checkOutput(out, undefined, [MODEL, name], true);
       Deno.removeSync(path);
       Deno.mkdirSync(path);
-      const kind = assertThrows(() => checkOutput(out, undefined, [MODEL, name], true), UsageError);
-      assertEquals(kind.message, `${path} is not a regular file and can't be replaced; choose another --out`);
+      const kind = assertThrows(() => checkOutput(out, undefined, [MODEL, name], true), Refusal);
+      assertEquals(kind.message, `${path} is not a regular file and can't be replaced; choose another directory`);
       Deno.removeSync(path);
     }
     write(out, { [INCOMPLETE_FILE]: "" });
-    const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL], false), UsageError);
-    assertEquals(message, `a write of ${out} was interrupted (${INCOMPLETE_FILE}); --force writes it again`);
+    const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL], false), Refusal);
+    assertEquals(message, `a write of ${out} was interrupted (${INCOMPLETE_FILE})`);
     checkOutput(out, undefined, [MODEL], true);
   }));
 
@@ -394,7 +394,7 @@ Deno.test("checkOutputFile says what is there, and NewFiles replaces nothing els
     const path = `${directory}/x.gguf`;
     for (const before of [undefined, "old"]) {
       if (before !== undefined) write(directory, { "x.gguf": before });
-      using files = new NewFiles(directory, checkOutputFile("gguf", path, [], true));
+      using files = new NewFiles(directory, checkOutputFile(path, [], true));
       files.write("x.gguf", utf8("new"));
       Deno.writeTextFileSync(path, "theirs");
       assertThrows(() => files.commit(), SystemError, "another process has written it meanwhile");

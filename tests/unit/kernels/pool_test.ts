@@ -2,7 +2,7 @@
 // in binary64 whose inputs this file made itself.
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { UsageError } from "../../../lib/errors.ts";
+import { LimitError } from "../../../lib/errors.ts";
 import {
   BF16,
   F16,
@@ -1023,7 +1023,7 @@ Deno.test("Pool says that a memory has no room for eight rows of a matrix, or fo
     using(new Pool({ threads: 1, memoryBytes }), (ops) => {
       assertThrows(
         () => loadMatrix(ops, weights(F32, 8, 20_000, new Random(1), false)),
-        UsageError,
+        LimitError,
         `${memoryBytes} bytes`,
       );
     });

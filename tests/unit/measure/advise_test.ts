@@ -13,7 +13,7 @@ import {
   RATIO_ERRORS,
 } from "../../../lib/measure/advise.ts";
 import { QuantizingReader } from "../../../lib/quantize/quantizing_reader.ts";
-import { CheckpointError, UsageError } from "../../../lib/errors.ts";
+import { CheckpointError, NumericError } from "../../../lib/errors.ts";
 import { WIDTHS } from "../../../lib/format/blocks.ts";
 import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
 import { Difference, Distribution, Divergence } from "../../../lib/measure/metrics.ts";
@@ -165,8 +165,8 @@ Deno.test("measureAnswers refuses logits that are not finite, and stops when it 
   const good = new Fixed(next, 1);
   const of = (float: Fixed, quant: Fixed, signal?: AbortSignal) => () =>
     measureAnswers(float, [quant], [[0], [1]], { vocabulary: VOCABULARY, signal });
-  await assertRejects(of(new Fixed(next, NaN), good), UsageError, "the logits are not finite");
-  await assertRejects(of(good, new Fixed(next, NaN)), UsageError, "the logits are not finite");
+  await assertRejects(of(new Fixed(next, NaN), good), NumericError, "the logits are not finite");
+  await assertRejects(of(good, new Fixed(next, NaN)), NumericError, "the logits are not finite");
   await assertRejects(of(good, good, AbortSignal.abort(new Error("enough"))), Error, "enough");
 });
 

@@ -3,7 +3,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { compareWith, type Decoder, trace } from "../../../lib/measure/compare.ts";
 import { greedy } from "../../../lib/text/sample.ts";
-import { UsageError } from "../../../lib/errors.ts";
+import { NumericError } from "../../../lib/errors.ts";
 import { argmax, Difference } from "../../../lib/measure/metrics.ts";
 
 const row = (...values: number[]) => Float32Array.from(values);
@@ -61,7 +61,7 @@ Deno.test("greedy refuses logits that are not finite", () => {
   assertEquals(greedy(row(0, 4, 4)), 1);
   assertThrows(
     () => greedy(row(0, NaN)),
-    UsageError,
+    NumericError,
     "the logits are not finite: the weights are damaged, or too large for binary32 arithmetic",
   );
 });
@@ -204,6 +204,6 @@ Deno.test("compareWith does not mind what the models would say after the last to
 Deno.test("compareWith refuses a model whose logits are not finite", () => {
   const broken: Decoder = { feed: () => row(0, NaN, 1), rewind() {} };
   const traced = trace(new Scripted(follow(PROMPT, ANSWER)), PROMPT, 4);
-  assertThrows(() => compareWith(broken, traced), UsageError, "the logits are not finite");
-  assertThrows(() => trace(broken, PROMPT, 4), UsageError, "the logits are not finite");
+  assertThrows(() => compareWith(broken, traced), NumericError, "the logits are not finite");
+  assertThrows(() => trace(broken, PROMPT, 4), NumericError, "the logits are not finite");
 });

@@ -2,7 +2,7 @@
 // decoders that follow a script.
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { UsageError } from "../../../lib/errors.ts";
+import { NumericError } from "../../../lib/errors.ts";
 import { Distribution, Divergence, exponential, margin, mean, quantile } from "../../../lib/measure/metrics.ts";
 import { fedTokens, LOGIT_ROWS, measureText, type TextModel, windowsOf } from "../../../lib/measure/perplexity.ts";
 import { json } from "../../support/models.ts";
@@ -221,7 +221,7 @@ Deno.test("measureText refuses logits that are not finite, of either model", asy
     await assertRejects(
       () =>
         measureText(new Successor(a), [new Successor(b)], [0, 1, 2], windowsOf(3, 3, 3), { vocabulary: VOCABULARY }),
-      UsageError,
+      NumericError,
       "the logits are not finite",
     );
   }

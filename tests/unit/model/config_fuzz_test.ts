@@ -6,7 +6,7 @@ import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path/join";
 import { parseConfig } from "../../../lib/model/config.ts";
 import { Llama } from "../../../lib/model/llama.ts";
-import { CheckpointError, UsageError } from "../../../lib/errors.ts";
+import { CheckpointError, LimitError } from "../../../lib/errors.ts";
 import { planExport } from "../../../lib/gguf/export.ts";
 import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
@@ -89,7 +89,7 @@ function refusedOr<T>(use: () => T): T | string {
   try {
     return use();
   } catch (error) {
-    if ((error instanceof CheckpointError || error instanceof UsageError) && !/\n/.test(error.message)) {
+    if ((error instanceof CheckpointError || error instanceof LimitError) && !/\n/.test(error.message)) {
       return error.message;
     }
     throw error;

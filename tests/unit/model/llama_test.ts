@@ -5,7 +5,7 @@ import { assertEquals, assertThrows } from "@std/assert";
 import { argmax } from "../../../lib/measure/metrics.ts";
 import { BATCH, type Llama } from "../../../lib/model/llama.ts";
 import type { TensorSource } from "../../../lib/model/tensors.ts";
-import { CheckpointError, UsageError } from "../../../lib/errors.ts";
+import { CheckpointError, LimitError } from "../../../lib/errors.ts";
 import { Pool } from "../../../lib/kernels/pool.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
 import type { Activations } from "../../../lib/kernels/operations.ts";
@@ -205,7 +205,7 @@ Deno.test("Llama refuses a context longer than the model's, and tokens for which
     using(make(), (ops) => {
       assertThrows(
         () => load(ops, TINY, { context: 257 }),
-        UsageError,
+        LimitError,
         "257 tokens are more than the model's context of 256 (max_position_embeddings); " +
           "use a shorter prompt or fewer steps",
       );
@@ -446,7 +446,7 @@ Deno.test("Llama refuses a context longer than the window, and computes one that
       checkAnswer(load(ops, TINY, { config, context }), { ...float, prompt_ids }, "as long as the window");
       assertThrows(
         () => load(ops, TINY, { config, context: context + 1 }),
-        UsageError,
+        LimitError,
         `${
           context + 1
         } tokens are more than the model's window of ${context} (sliding_window), and the decoder knows ` +

@@ -5,7 +5,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { longestContext, parseConfig } from "../../../lib/model/config.ts";
 import { Llama } from "../../../lib/model/llama.ts";
 import { tensorsOf, type TensorSource } from "../../../lib/model/tensors.ts";
-import { UsageError } from "../../../lib/errors.ts";
+import { LimitError } from "../../../lib/errors.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
 import { assertNear, json, using } from "../../support/models.ts";
 import { ROOT } from "../../support/program.ts";
@@ -92,7 +92,7 @@ Deno.test("Llama computes the logits of transformers, and refuses a context long
       const longest = longestContext(config);
       assertThrows(
         () => new Llama(ops, config, source, longest + 1),
-        UsageError,
+        LimitError,
         longest === config.maxPositions ? "max_position_embeddings" : "sliding_window",
       );
     });

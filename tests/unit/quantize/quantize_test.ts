@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertInstanceOf, assertMatch, assertRejects, assertThrows } from "@std/assert";
 import { CHUNK_BYTES } from "../../../lib/quantize/chunks.ts";
-import { CheckpointError, SystemError, UsageError } from "../../../lib/errors.ts";
+import { CheckpointError, Refusal, SystemError } from "../../../lib/errors.ts";
 import { type BlockFormat, Q4B32, Q8B32, WIDTHS } from "../../../lib/format/blocks.ts";
 import { openCheckpoint } from "../../../lib/format/checkpoint.ts";
 import { planQuantize, quantize } from "../../../lib/quantize/quantize.ts";
@@ -390,7 +390,7 @@ Deno.test("quantize without force leaves what is there; with force it replaces i
     const good = planQuantize(openCheckpoint(`${directory}/good`), Q4B32);
     const bad = planQuantize(openCheckpoint(`${directory}/bad`), Q4B32);
     const options = { threads: 1, force: true };
-    await assertRejects(() => quantize(good, out, { ...options, force: false }), UsageError);
+    await assertRejects(() => quantize(good, out, { ...options, force: false }), Refusal);
     assertEquals(Deno.readTextFileSync(`${out}/${MODEL}`), "old");
     await assertRejects(() => quantize(bad, out, options), CheckpointError);
     assertEquals(Deno.readTextFileSync(`${out}/${MODEL}`), "old");
@@ -404,7 +404,7 @@ Deno.test("quantize refuses the directory of its source", () =>
     write(directory, { [MODEL]: safetensors([f32("t", [1, 32], (n) => n)]) });
     const before = await sha256(`${directory}/${MODEL}`);
     const plan = planQuantize(openCheckpoint(directory), Q4B32);
-    await assertRejects(() => quantize(plan, `${directory}/.`, { threads: 1, force: true }), UsageError);
+    await assertRejects(() => quantize(plan, `${directory}/.`, { threads: 1, force: true }), Refusal);
     assertEquals([tree(directory), await sha256(`${directory}/${MODEL}`)], [[MODEL], before]);
   }));
 
@@ -470,7 +470,7 @@ Deno.test("quantize leaves no file of another model beside its own, and replaces
       const [name, force] of [["config.json", false], ["tokenizer.json", false], ["tokenizer.json", true]] as const
     ) {
       write(out, { [name]: "theirs" });
-      await assertRejects(() => quantize(plan, out, { threads: 1, force }), UsageError, name);
+      await assertRejects(() => quantize(plan, out, { threads: 1, force }), Refusal, name);
       assertEquals([tree(out), Deno.readTextFileSync(`${out}/${name}`)], [[name], "theirs"]);
       Deno.removeSync(`${out}/${name}`);
     }

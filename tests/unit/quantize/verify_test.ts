@@ -341,7 +341,7 @@ Deno.test("verifyAgainst refuses a checkpoint that is not quantized, and a sourc
     assertEquals(
       plain.message,
       `${directory}/float/${MODEL}: __metadata__: declares no width, so it is not a quantized checkpoint; ` +
-        "--against needs one",
+        "only those can be compared with a source",
     );
     const twice = await assertRejects(() => verifyAgainst(quant, quant, { threads: 1 }), CheckpointError);
     assertEquals(

@@ -232,24 +232,24 @@ Deno.test("renderChat gives the messages, the tokens and the date to the templat
 });
 
 Deno.test("renderChat refuses a template in one line, and ends one that does not end", async () => {
-  const refused: [string, string][] = [
+  const refused: [string, string, string?][] = [
     ["{{ raise_exception('no ' ~ messages[0].role) }}", "c.json: chat template: no user"],
     ["{{", "c.json: chat template: line 1: unexpected end of template"],
     [
       "{{ 'a'|pprint }}",
-      "c.json: chat template: line 1: the filter pprint is not supported; " +
-      "give --prompt the whole text of the conversation, without --chat",
+      "c.json: chat template: line 1: the filter pprint is not supported",
+      "chat-template",
     ],
     [
       "{% macro f(n) %}{% if n > 0 %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-      "c.json: chat template: not finished after 1.5 s; " +
-      "give --prompt the whole text of the conversation, without --chat",
+      "c.json: chat template: not finished after 1.5 s",
+      "chat-template",
     ],
   ];
-  for (const [template, message] of refused) {
+  for (const [template, message, code] of refused) {
     const chat = { path: "c.json", template, tokens: {} };
     const error = await assertRejects(() => renderChat(chat, USER, NOW, 1500), CheckpointError, undefined, template);
-    assertEquals(error.message, message);
+    assertEquals([error.message, error.code], [message, code]);
   }
 });
 

@@ -1,7 +1,7 @@
 // Drawing tokens: the tokens that a program in Python drew from the same description (fixtures/make_sampling.py).
 
 import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
-import { UsageError } from "../../../lib/errors.ts";
+import { NumericError } from "../../../lib/errors.ts";
 import { pick, Sampler, weights } from "../../../lib/text/sample.ts";
 import { fixture } from "../../support/testing.ts";
 
@@ -55,6 +55,6 @@ Deno.test("weights are the numerators of a softmax", () => {
 Deno.test("Sampler refuses logits that are not finite", () => {
   for (const bad of [NaN, Infinity, -Infinity]) {
     const sampler = new Sampler({ temperature: 1, topP: 1, seed: 0 });
-    assertThrows(() => sampler.draw(Float32Array.of(0, bad)), UsageError, "not finite");
+    assertThrows(() => sampler.draw(Float32Array.of(0, bad)), NumericError, "not finite");
   }
 });

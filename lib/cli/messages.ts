@@ -1,0 +1,93 @@
+/**
+ * What the command line says of an error: one line, or with `--json` one JSON object.
+ *
+ * @module
+ */
+
+import {
+  CheckpointError,
+  type Code,
+  LimitError,
+  NumericError,
+  orSystemError,
+  RabbitError,
+  Refusal,
+  SystemError,
+} from "../errors.ts";
+import { Interrupted, NotSound, UsageError } from "./errors.ts";
+
+/** What to do about a code of the library, where that is a flag. */
+const ADVICE: Readonly<Partial<Record<Code, string>>> = {
+  exists: "--force replaces it",
+  overflow: "use --dtype f32",
+  "unknown-split": "if it has one, give it with --pre",
+  "chat-template": "give --prompt the whole text of the conversation, without --chat",
+};
+
+/** The kinds of errors, as `--json` names them; an error of another kind is a defect, "internal". */
+const KINDS = [
+  [NotSound, "checkpoint"],
+  [CheckpointError, "checkpoint"],
+  [SystemError, "system"],
+  [Refusal, "output"],
+  [LimitError, "limit"],
+  [NumericError, "numeric"],
+  [UsageError, "usage"],
+  [Interrupted, "interrupted"],
+] as const;
+
+/** An error as the command line reports it. What is undefined is not known. */
+export interface Complaint {
+  readonly kind: typeof KINDS[number][1] | "internal";
+  readonly file?: string;
+  readonly tensor?: string;
+  readonly field?: string;
+  /** All of it, in one line. */
+  readonly message: string;
+  /** What to do, or what is needed: the part of the message after its last semicolon. */
+  readonly advice?: string;
+}
+
+/** Words what was thrown. */
+export function complaintOf(thrown: unknown): Complaint {
+  const error = orSystemError(thrown);
+  const kind = KINDS.find(([kind]) => error instanceof kind)?.[1] ?? "internal";
+  const text = error instanceof Error ? error.message : String(error);
+  if (!(error instanceof RabbitError)) {
+    return { kind, message: `internal error, please report it: ${text}`, advice: "please report it" };
+  }
+  const advice = adviceOf(error);
+  const place = placeOf(error);
+  return advice === undefined
+    ? { kind, ...place, message: text, advice: lastPart(text, place.file) }
+    : { kind, ...place, message: `${text}; ${advice}`, advice };
+}
+
+/** What follows the last semicolon of a message that is not in a path or in a name that it quotes. */
+function lastPart(text: string, path = ""): string | undefined {
+  const begin = text.lastIndexOf(path) + path.length;
+  const words = text.slice(begin).replace(/"(?:[^"\\]|\\.)*"/g, (name) => "_".repeat(name.length));
+  const at = words.lastIndexOf("; ");
+  return at < 0 ? undefined : text.slice(begin + at + 2);
+}
+
+function adviceOf(error: RabbitError): string | undefined {
+  // Those that read a checkpoint which is incomplete have no flag for it.
+  if (error instanceof Refusal && error.code === "incomplete") return "--force writes it again";
+  return error.code && ADVICE[error.code];
+}
+
+function placeOf(error: RabbitError): { file?: string; tensor?: string; field?: string } {
+  const cause = error instanceof NotSound ? error.cause : error;
+  if (cause instanceof CheckpointError) {
+    const { path, tensor, field } = cause.place;
+    return { file: path, tensor, field };
+  }
+  return cause instanceof SystemError || cause instanceof Refusal ? { file: cause.path } : {};
+}
+
+/** The exit status of an error. */
+export function statusOf(thrown: unknown): number {
+  if (thrown instanceof Interrupted) return thrown.status;
+  return thrown instanceof NotSound ? 1 : 2;
+}
