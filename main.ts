@@ -6,43 +6,15 @@
 
 // First, so that no other module is loaded before the program has given up what it does not need.
 import "./lib/cli/startup.ts";
-import { adviseCommand } from "./lib/cli/advise.ts";
-import { compareCommand } from "./lib/cli/compare.ts";
-import { completionsCommand } from "./lib/cli/completions.ts";
-import { exportCommand } from "./lib/cli/export.ts";
-import { type Command, commandHelp, parse, programHelp, unknown } from "./lib/cli/arguments.ts";
-import { gateCommand } from "./lib/cli/gate.ts";
-import { genCommand } from "./lib/cli/gen.ts";
-import { importCommand } from "./lib/cli/import.ts";
-import { inferCommand } from "./lib/cli/infer.ts";
-import { inspectCommand } from "./lib/cli/inspect.ts";
-import { manCommand } from "./lib/cli/man.ts";
-import { matmulCommand } from "./lib/cli/matmul.ts";
+import { type Command, parse, unknown } from "./lib/cli/arguments.ts";
+import { COMMANDS } from "./lib/cli/commands.ts";
 import { ClosedPipe, UsageError } from "./lib/cli/errors.ts";
+import { commandHelp, programHelp } from "./lib/cli/help.ts";
 import { complaintOf, statusOf } from "./lib/cli/messages.ts";
-import { complain, Output, printError, printText, variable } from "./lib/cli/output.ts";
-import { quantizeCommand } from "./lib/cli/quantize.ts";
-import { reportCommand } from "./lib/cli/report.ts";
-import { verifyCommand } from "./lib/cli/verify.ts";
+import { columns, complain, Output, printError, printText, speak, variable } from "./lib/cli/output.ts";
 import { VERSION } from "./lib/cli/version.ts";
 import { quote } from "./lib/errors.ts";
 import { checksAddresses, revision } from "rabbit/revision";
-
-const COMMANDS: Command[] = [
-  quantizeCommand,
-  verifyCommand,
-  inspectCommand,
-  compareCommand,
-  adviseCommand,
-  reportCommand,
-  inferCommand,
-  exportCommand,
-  importCommand,
-  matmulCommand,
-  genCommand,
-  gateCommand,
-];
-COMMANDS.push(completionsCommand(COMMANDS), manCommand(COMMANDS, VERSION));
 
 /** The words that ask for help instead of a command. */
 const HELP = ["help", "--help", "-h"];
@@ -61,10 +33,14 @@ function refuseMore([argument]: readonly string[]): void {
 /** The help of the program, or of a command. */
 function helpOf([topic, ...more]: readonly string[]): string {
   refuseMore(more);
-  return topic === undefined || HELP.includes(topic) ? programHelp(COMMANDS) : commandHelp(find(topic));
+  return topic === undefined || HELP.includes(topic)
+    ? programHelp(COMMANDS, columns())
+    : commandHelp(find(topic), columns());
 }
 
 async function run([word, ...rest]: readonly string[]): Promise<number> {
+  // Errors of the command line itself are objects too; what follows -- is no flag.
+  speak({ json: rest.slice(0, [...rest, "--"].indexOf("--")).includes("--json"), quiet: false });
   if (word === undefined || HELP.includes(word)) {
     printText(helpOf(rest));
     return word === undefined ? 2 : 0;
@@ -82,12 +58,13 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
     );
   }
   const command = find(word);
-  const args = parse(command, rest);
-  if (args.switches.has("help")) {
-    printText(commandHelp(command));
+  const { args, common } = parse(command, rest);
+  if (common.help) {
+    printText(commandHelp(command, columns()));
     return 0;
   }
-  const out = new Output({ quantize: "QUANT" }[word] ?? word.toUpperCase(), args.switches.has("json"));
+  speak(common);
+  const out = new Output(command.word ?? command.name.toUpperCase(), common.json);
   const status = await command.run(args, out);
   out.finish();
   return status;
@@ -96,7 +73,7 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
 function report(thrown: unknown): number {
   if (thrown instanceof ClosedPipe) return 0;
   const command = COMMANDS.some(({ name }) => name === Deno.args[0]) ? `${Deno.args[0]}: ` : "";
-  complain(command + complaintOf(thrown).message);
+  complain(command, complaintOf(thrown));
   if (variable("RABBIT_DEBUG") !== "") printError(Deno.inspect(thrown));
   return statusOf(thrown);
 }

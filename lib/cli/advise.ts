@@ -20,41 +20,48 @@ import { type Plan, planQuantize } from "../quantize/quantize.ts";
 import { fedTokens, LOGIT_ROWS, measureText, WINDOW, windowsOf } from "../measure/perplexity.ts";
 import { PROMPTS, TEXT } from "./advise_text.ts";
 import { divergenceFields, MAX_TEXT_BYTES } from "./compare_text.ts";
-import { type Command, THREADS } from "./arguments.ts";
+import { CHECKPOINT, command, FILE, THREADS } from "./arguments.ts";
 import { loadModel, memory, type Model, openModel, textIds, tokenizerFor } from "./model.ts";
-import { NARROWEST_FIRST } from "./quantize.ts";
 import { Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
+import { NARROWEST_FIRST } from "./widths.ts";
 
 /** Prompts of a model without a tokenizer, and ids of each. */
 const ID_PROMPTS = 8;
 const ID_PROMPT_TOKENS = 8;
 
 /** `rabbit advise` */
-export const adviseCommand: Command = {
+export const adviseCommand = command({
   name: "advise",
   summary: "say which width a float checkpoint needs, and why",
-  positionals: [],
-  flags: [
-    { name: "in", value: "DIR|FILE", required: true, help: "the float checkpoint, with config.json beside it" },
-    { name: "text", value: "FILE", help: "predict this text (UTF-8), all of it, instead of a page that is built in" },
-    THREADS,
+  positionals: [
+    { name: "FLOAT", type: CHECKPOINT, alias: "in", help: "the float checkpoint, with config.json beside it" },
   ],
+  flags: {
+    text: { type: FILE, help: "predict this text (UTF-8), all of it, instead of a page that is built in" },
+    threads: THREADS,
+  },
   details: [
-    "Quantizes in memory at every width, and writes nothing; they and the float model are held in memory. The answer is",
-    "`use`: the narrowest width that suffices, or float where none does. A width suffices when",
-    `  answers     of each built-in prompt, the best token is the float model's at all ${ANSWER_STEPS} steps of its answer, but where`,
-    `              its two best logits are within ${NEAR_TIE}, which is near a tie; and`,
-    `  perplexity  the text's grows to less than ${MAX_RATIO} times the float model's, ${RATIO_ERRORS} standard errors included; and`,
-    `  kl          the mean Kullback-Leibler divergence from the float model is at most ${MAX_KL} nats a token.`,
-    "Without a tokenizer the prompts are ids drawn at random, and the float model's answers to them are the text. The text",
-    `is cut into windows of ${WINDOW} tokens; rabbit compare --help defines the figures. A longer --text makes them surer.`,
+    "Quantizes in memory at every width, and writes nothing; the float model and all quantized ones are held in memory. " +
+    "The answer is `use`: the narrowest width that suffices, or float where none does. A width suffices when",
+    [
+      [
+        "answers",
+        `of each built-in prompt, the best token is the float model's at all ${ANSWER_STEPS} steps of its answer, except ` +
+        `where its two best logits are within ${NEAR_TIE}, which is near a tie; and`,
+      ],
+      [
+        "perplexity",
+        `the text's grows to less than ${MAX_RATIO} times the float model's, ${RATIO_ERRORS} standard errors included; and`,
+      ],
+      ["kl", `the mean Kullback-Leibler divergence from the float model is at most ${MAX_KL} nats a token.`],
+    ],
+    "Without a tokenizer the prompts are random ids, and the float model's answers to them are the text. The text is cut " +
+    `into windows of ${WINDOW} tokens; rabbit compare --help defines the figures. A longer --text makes them surer.`,
   ],
-  example: "rabbit advise --in SmolLM2-135M",
-  async run(args, out) {
-    const threads = args.threads();
-    const float = openModel(args.text("in"));
+  example: "rabbit advise SmolLM2-135M",
+  async run({ positionals: [input], values: { text: path, threads } }, out) {
+    const float = openModel(input);
     const plans = NARROWEST_FIRST.map((format) => planQuantize(float.checkpoint, format));
-    const path = args.values.get("text");
     const given = path === undefined ? undefined : readText(path, MAX_TEXT_BYTES);
     const tokenizer = path === undefined
       ? loadTokenizer(float.checkpoint.directory, "encode", {
@@ -67,7 +74,7 @@ export const adviseCommand: Command = {
     print(plans, task, measured, out);
     return 0;
   },
-};
+});
 
 /** What the models are asked. */
 interface Task {

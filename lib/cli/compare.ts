@@ -9,56 +9,63 @@ import { exists } from "../files/read.ts";
 import { Pool } from "../kernels/pool.ts";
 import published from "../measure/published.json" with { type: "json" };
 import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts";
-import { type Command, THREADS } from "./arguments.ts";
+import { CHECKPOINT, command, COUNT, FILE, THREADS } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
-import { loadModel, memory, type Model, openModel, PROMPT_FLAGS, promptOf, readConfig } from "./model.ts";
+import { decoderOf, loadModel, memory, type Model, openModel, PROMPT_FLAGS, promptOf, readConfig } from "./model.ts";
 import { Fixed } from "./output.ts";
 
 /** A reference larger than this is another file. */
 const MAX_REFERENCE_BYTES = 10_000_000;
 
-/** Where a guest has the quantized checkpoint: see tools/guest. */
-const GUEST_QUANT = `/model-q${DEFAULT_WIDTH.bits}.safetensors`;
+/** Tokens that are decoded where nothing else is asked. */
+export const COMPARE_STEPS = 8;
+
+/** What a guest has in its initramfs (tools/guest): the arguments where none is given. */
+const GUEST = ["/model.safetensors", `/model-q${DEFAULT_WIDTH.bits}.safetensors`];
 
 /** `rabbit compare` */
-export const compareCommand: Command = {
+export const compareCommand = command({
   name: "compare",
   summary: "decode one prompt with two checkpoints: is the answer kept, how far do the logits move",
   positionals: [
-    {
-      name: "FLOAT",
-      path: true,
-      optional: true,
-      help: "the float checkpoint, file or directory (default /model.safetensors)",
-    },
-    { name: "QUANT", path: true, optional: true, help: `the quantized one (default ${GUEST_QUANT})` },
+    { name: "FLOAT", type: CHECKPOINT, help: "the float checkpoint, a directory or a file" },
+    { name: "QUANT", type: CHECKPOINT, help: "the quantized one" },
     {
       name: "CONFIG",
-      path: true,
+      type: FILE,
       optional: true,
-      help: "the configuration of both (default config.json beside FLOAT)",
+      help: "the configuration of both (default: config.json beside FLOAT)",
     },
   ],
-  flags: [
+  absent: GUEST,
+  flags: {
     ...PROMPT_FLAGS,
-    { name: "steps", value: "N", help: "tokens to decode (default 8)" },
-    { name: "reference", value: "FILE", help: "a JSON file with prompt_ids and tokens to hold both answers against" },
+    steps: { type: COUNT, default: COMPARE_STEPS, help: "tokens to decode" },
+    reference: {
+      type: FILE,
+      unset: "reference.json beside FLOAT, if it exists",
+      help: "a JSON file with prompt_ids and tokens to compare both answers with",
+    },
     ...TEXT_FLAGS,
-    THREADS,
-  ],
+    threads: THREADS,
+  },
   verdict: "0 the answer is kept (or the text is measured), 1 the tokens differ",
-  details: TEXT_DETAILS,
+  details: [
+    `Without FLOAT and QUANT they are ${GUEST.join(" and ")}, the checkpoints of a guest.`,
+    "The answers are also printed as text, if there is a tokenizer, and are compared with a reference, if one is known " +
+    "for the prompt.",
+    ...TEXT_DETAILS,
+  ],
   example: "rabbit compare SmolLM2-135M SmolLM2-135M-q8",
   async run(args, out) {
-    const [floatPath = "/model.safetensors", quantPath = GUEST_QUANT, configPath] = args.positionals;
-    const steps = args.integer("steps", 1, Number.MAX_SAFE_INTEGER) ?? 8;
-    const threads = args.threads();
+    const [floatPath, quantPath, configPath] = args.positionals;
+    const { steps, threads } = args.values;
     const float = openModel(floatPath, configPath);
     const quant = openQuantized(quantPath, float, configPath);
     const asked = textOf(args);
     if (asked !== undefined) return await compareText(float, quant, asked, threads, out);
     const prompt = await promptOf(args, float);
-    const reference = referenceOf(args.values.get("reference"), float, prompt);
+    const reference = referenceOf(args.values.reference, float, prompt);
     const context = prompt.length + steps;
 
     const pool = new Pool({ threads });
@@ -70,10 +77,18 @@ export const compareCommand: Command = {
       const { prefill, steps: difference } = compared;
       out.list("tokens_float", traced.tokens);
       out.list("tokens_quant", compared.tokens);
-      out.line({
-        reference_float: agrees(reference, traced.tokens),
-        reference_quant: agrees(reference, compared.tokens),
-      });
+      const tokenizer = decoderOf("compare", float);
+      if (tokenizer !== undefined) {
+        out.group("text_float", { text: tokenizer.decode(traced.tokens) });
+        out.group("text_quant", { text: tokenizer.decode(compared.tokens) });
+      }
+      // A guest prints the same lines whatever is known.
+      if (reference !== undefined || floatPath === GUEST[0]) {
+        out.line({
+          reference_float: agrees(reference, traced.tokens),
+          reference_quant: agrees(reference, compared.tokens),
+        });
+      }
       out.group("logits", {
         steps,
         values: difference.values,
@@ -94,7 +109,7 @@ export const compareCommand: Command = {
       pool.close();
     }
   },
-};
+});
 
 /**
  * The second model runs with the first one's configuration; its own, where it has one, must say the same.

@@ -9,7 +9,7 @@ import { readText } from "../files/read.ts";
 import { Pool } from "../kernels/pool.ts";
 import { type Divergence, type Figure, type PredictionFigures, predictionFigures } from "../measure/metrics.ts";
 import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
-import type { Arguments, Flag } from "./arguments.ts";
+import { type Arguments, COUNT, type Detail, FILE, type Flags, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
 import { loadModel, memory, type Model, textIds, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
@@ -18,29 +18,43 @@ import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./out
 export const MAX_TEXT_BYTES = 100_000_000;
 
 /** The flags of a measurement by text. */
-export const TEXT_FLAGS: readonly Flag[] = [
-  { name: "text", value: "FILE", help: "measure how well both models predict a text (UTF-8), instead of a prompt" },
-  {
-    name: "window",
-    value: "N",
-    help: `tokens of a window (default ${WINDOW}, or the model's context if that is less)`,
+export const TEXT_FLAGS = {
+  text: { type: FILE, help: "measure how well both models predict a text (UTF-8), instead of a prompt" },
+  window: {
+    type: { kind: "integer", min: 2 },
+    unset: `${WINDOW}, or the model's context if that is less`,
+    help: "tokens of a window",
   },
-  { name: "stride", value: "N", help: "tokens from one window to the next (default --window: they do not overlap)" },
-];
+  stride: {
+    type: COUNT,
+    unset: "the window's length: windows do not overlap",
+    help: "tokens from one window to the next",
+  },
+} as const satisfies Flags;
 
 /** What the results of a text mean, for the help. */
-export const TEXT_DETAILS: readonly string[] = [
-  "With --text both checkpoints are held in memory, and every window begins without a context and without special",
-  "tokens. All tokens of a window but its first are scored, where windows overlap those that no window before has scored:",
-  "with a stride below the window the last N = stride of each window but the first. (llama.cpp's perplexity tool, which",
-  "has the same window, scores only the second half of each, where the context is longer: its figures are lower.)",
-  "  perplexity  exp of the mean of -log p(right token); error: its standard error, that of the mean times the perplexity;",
-  "              ratio is quant / float, with the error of the differences token by token",
-  "  kl          Kullback-Leibler divergence of QUANT from FLOAT for each token, in nats: sum of p (log p - log q);",
-  "              mean and its standard error, median, 99.9% quantile (p999), largest",
-  "  same_top    part of the tokens where both models have the same most probable one",
-  "  prob        change of the probability of the right token, q - p: root mean square, and mean",
-  "There is no verdict: the exit status is 0. The definitions are those of llama.cpp's tools/perplexity/README.md.",
+export const TEXT_DETAILS: readonly Detail[] = [
+  "With --text both checkpoints are held in memory, and every window begins without a context and without special " +
+  "tokens. All tokens of a window but its first are scored; where windows overlap, those that no window before has " +
+  "scored: with a stride below the window, the last N = stride of each window but the first. (llama.cpp's perplexity " +
+  "tool, which has the same window, scores only the second half of each, where the context is longer: its figures are " +
+  "lower.)",
+  [
+    [
+      "perplexity",
+      "exp of the mean of -log p(right token); error: its standard error, that of the mean times the perplexity; ratio is " +
+      "quant / float, with the error of the differences token by token",
+    ],
+    [
+      "kl",
+      "Kullback-Leibler divergence of QUANT from FLOAT for each token, in nats: sum of p (log p - log q); mean and its " +
+      "standard error, median, 99.9% quantile (p999), largest",
+    ],
+    ["same_top", "part of the tokens where both models have the same most probable one"],
+    ["prob", "change of the probability of the right token, q - p: root mean square, and mean"],
+  ],
+  "With --text there is no verdict: the exit status is 0. The definitions are those of llama.cpp's " +
+  "tools/perplexity/README.md.",
 ];
 
 /** A text to measure, as the command line has it. */
@@ -50,22 +64,20 @@ interface Asked {
   readonly stride?: number;
 }
 
+/** The flags that textOf looks at. */
+type TextValues = Values<typeof TEXT_FLAGS>;
+
 /** What is asked of a text; undefined if nothing is. @throws {UsageError} flags that exclude each other */
-export function textOf(args: Arguments): Asked | undefined {
-  const path = args.values.get("text");
-  const here = (names: readonly string[]) => names.find((name) => args.values.has(name));
+export function textOf({ values: { text: path, window, stride }, given }: Arguments<TextValues>): Asked | undefined {
+  const first = (names: readonly string[]) => names.find((name) => given.has(name));
   if (path === undefined) {
-    const stray = here(["window", "stride"]);
+    const stray = first(["window", "stride"]);
     if (stray !== undefined) throw new UsageError(`--${stray} is for --text, which is not given`);
     return undefined;
   }
-  const other = here(["ids", "prompt", "steps", "reference"]);
+  const other = first(["ids", "prompt", "steps", "reference"]);
   if (other !== undefined) throw new UsageError(`--text and --${other} exclude each other: a text is not a prompt`);
-  return {
-    path,
-    window: args.integer("window", 2, Number.MAX_SAFE_INTEGER),
-    stride: args.integer("stride", 1, Number.MAX_SAFE_INTEGER),
-  };
+  return { path, window, stride };
 }
 
 /** A text, cut into windows. */

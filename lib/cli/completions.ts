@@ -1,4 +1,5 @@
-import { choicesOf, type Command, COMMON, type Flag, help, pathOf } from "./arguments.ts";
+import { type Command, command, COMMON, type Flag, type Positional, type Type, valueOf } from "./arguments.ts";
+import { describe } from "./help.ts";
 
 const SHELLS = ["bash", "zsh", "fish"] as const;
 
@@ -11,17 +12,18 @@ const TOP = ["--help", "--version"];
  * @param commands all commands, this one too: read when the command runs
  */
 export function completionsCommand(commands: readonly Command[]): Command {
-  return {
+  return command({
     name: "completions",
+    group: "other",
     summary: "print a script that completes the command line in a shell",
-    positionals: [{ name: SHELLS.join("|"), help: "the shell" }],
-    flags: [],
+    positionals: [{ name: "SHELL", type: { kind: "choice", of: SHELLS }, help: SHELLS.join(", ") }],
+    flags: {},
     example: "rabbit completions bash > ~/.local/share/bash-completion/completions/rabbit",
     run({ positionals }, out) {
       out.text("script", completions(positionals[0] as typeof SHELLS[number], commands));
       return Promise.resolve(0);
     },
-  };
+  });
 }
 
 /** The completion script for a shell, without a line's end after the last one. */
@@ -29,8 +31,27 @@ export function completions(shell: typeof SHELLS[number], commands: readonly Com
   return { bash, zsh, fish }[shell](commands);
 }
 
-function flagsOf(command: Command): Flag[] {
-  return [...command.flags, ...COMMON];
+/** A flag, an alias of an argument included, or an argument, and its name. */
+type Named = Flag & { readonly name: string };
+
+function valuedOf({ flags, positionals }: Command): Named[] {
+  return [
+    ...positionals.flatMap(({ alias, type, help }) => alias === undefined ? [] : [{ name: alias, type, help }]),
+    ...Object.entries(flags).map(([name, flag]) => ({ name, ...flag })),
+  ];
+}
+
+function flagsOf(command: Command): Named[] {
+  return [...valuedOf(command), ...Object.entries(COMMON).map(([name, flag]) => ({ name, ...flag }))];
+}
+
+function choicesOf(type: Type): string[] {
+  return type.kind === "choice" ? type.of.map(String) : [];
+}
+
+/** Whether an argument may be left out. */
+function mayLack({ absent }: Command, { optional }: Positional): boolean {
+  return optional === true || absent !== undefined;
 }
 
 /** A text in single quotes, as the three shells read it. */
@@ -42,8 +63,8 @@ function quoted(text: string): string {
 
 function bash(commands: readonly Command[]): string {
   const values = commands.flatMap((command) =>
-    command.flags.flatMap(({ name, value, path }) =>
-      value === undefined ? [] : [`    ${command.name}:--${name}) ${bashValue(value, path)}return ;;`]
+    valuedOf(command).flatMap(({ name, type }) =>
+      type === undefined ? [] : [`    ${command.name}:--${name}) ${bashValue(type)}return ;;`]
     )
   );
   const rest = commands.flatMap((command) => {
@@ -51,7 +72,7 @@ function bash(commands: readonly Command[]): string {
     const [first] = command.positionals;
     return [
       `    ${command.name}:-*) _rabbit_words ${quoted(words.join(" "))} ;;`,
-      ...(first === undefined ? [] : [`    ${command.name}:*) ${bashValue(first.name, first.path)};;`]),
+      ...(first === undefined ? [] : [`    ${command.name}:*) ${bashValue(first.type)};;`]),
     ];
   });
   return `# Completion of rabbit in bash 4 or later.
@@ -85,11 +106,10 @@ ${rest.join("\n")}
 complete -F _rabbit rabbit`;
 }
 
-function bashValue(value: string, path?: boolean): string {
-  const choices = choicesOf(value);
+function bashValue(type: Type): string {
+  const choices = choicesOf(type);
   if (choices.length > 0) return `_rabbit_words ${quoted(choices.join(" "))}; `;
-  const kind = pathOf(value, path);
-  return kind === undefined ? "" : `_rabbit_paths ${kind === "directory" ? "-d" : "-f"}; `;
+  return type.kind === "path" ? `_rabbit_paths ${type.of === "directory" ? "-d" : "-f"}; ` : "";
 }
 
 // ---------------------------------------------------------------- zsh
@@ -99,8 +119,10 @@ function zsh(commands: readonly Command[]): string {
   const cases = commands.map((command) => {
     const specs = [
       ...flagsOf(command).map(zshFlag),
-      ...command.positionals.map(({ name, path, optional, many }) =>
-        `${many ? "*" : ""}${optional ? "::" : ":"}${name.replaceAll(":", "\\:")}:${zshValue(name, path)}`
+      ...command.positionals.map((positional) =>
+        `${positional.many ? "*" : ""}${mayLack(command, positional) ? "::" : ":"}${positional.name}:${
+          zshValue(positional.type)
+        }`
       ),
     ];
     return `    ${command.name})\n      _arguments ${
@@ -128,16 +150,16 @@ ${cases.join("\n")}
 if [[ $funcstack[1] == _rabbit ]]; then _rabbit "$@"; else compdef _rabbit rabbit; fi`;
 }
 
-function zshFlag(flag: Flag): string {
-  const description = help(flag).replace(/[[\]\\:]/g, "\\$&");
-  if (flag.value === undefined) return `--${flag.name}[${description}]`;
-  return `--${flag.name}=[${description}]:${flag.value.replaceAll(":", "\\:")}:${zshValue(flag.value, flag.path)}`;
+function zshFlag(flag: Named): string {
+  const description = describe(flag).replace(/[[\]\\:]/g, "\\$&");
+  if (flag.type === undefined) return `--${flag.name}[${description}]`;
+  return `--${flag.name}=[${description}]:${valueOf(flag)!.replaceAll(":", "\\:")}:${zshValue(flag.type)}`;
 }
 
-function zshValue(value: string, path?: boolean): string {
-  const choices = choicesOf(value);
+function zshValue(type: Type): string {
+  const choices = choicesOf(type);
   if (choices.length > 0) return `(${choices.join(" ")})`;
-  return { directory: "_files -/", file: "_files", none: " " }[pathOf(value, path) ?? "none"];
+  return type.kind !== "path" ? " " : type.of === "directory" ? "_files -/" : "_files";
 }
 
 // ---------------------------------------------------------------- fish
@@ -149,11 +171,9 @@ function fish(commands: readonly Command[]): string {
     return [
       `complete -c rabbit -n __rabbit_first -a ${command.name} -d ${quoted(command.summary)}`,
       ...flagsOf(command).map((flag) =>
-        `${complete} -l ${flag.name}${fishValue(flag.value, flag.path)} -d ${quoted(help(flag))}`
+        `${complete} -l ${flag.name}${fishValue(flag.type)} -d ${quoted(describe(flag))}`
       ),
-      ...(first === undefined
-        ? []
-        : [complete + fishValue(first.name, first.path).replace(" -r", "").replace(" -x", "")]),
+      ...(first === undefined ? [] : [complete + fishValue(first.type).replace(" -r", "").replace(" -x", "")]),
     ];
   });
   return `# Completion of rabbit in fish.
@@ -169,11 +189,10 @@ ${TOP.map((flag) => `complete -c rabbit -n __rabbit_first -l ${flag.slice(2)}`).
 ${lines.join("\n")}`;
 }
 
-function fishValue(value: string | undefined, path?: boolean): string {
-  if (value === undefined) return "";
-  const choices = choicesOf(value);
+function fishValue(type: Type | undefined): string {
+  if (type === undefined) return "";
+  const choices = choicesOf(type);
   if (choices.length > 0) return ` -x -a ${quoted(choices.join(" "))}`;
-  return { directory: ` -x -a '(__fish_complete_directories)'`, file: " -r -F", none: " -x" }[
-    pathOf(value, path) ?? "none"
-  ];
+  if (type.kind !== "path") return " -x";
+  return type.of === "directory" ? ` -x -a '(__fish_complete_directories)'` : " -r -F";
 }

@@ -3,37 +3,36 @@ import { readVocabulary } from "../gguf/vocabulary.ts";
 import { exportGguf, planExport } from "../gguf/export.ts";
 import { readJsonObject } from "../format/json.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
-import { type Command, FORCE } from "./arguments.ts";
+import { CHECKPOINT, command, FILE, FORCE, TEXT } from "./arguments.ts";
 import { checkModel, MAX_CONFIG_BYTES, openModel } from "./model.ts";
 import { warn, withBar } from "./output.ts";
 
 /** `rabbit export` */
-export const exportCommand: Command = {
+export const exportCommand = command({
   name: "export",
   summary: "write a checkpoint as GGUF, for llama.cpp, with the same weights",
-  positionals: [],
-  flags: [
-    { name: "in", value: "DIR|FILE", required: true, help: "the checkpoint, quantized or float" },
-    { name: "gguf", value: "FILE", required: true, help: "the new file" },
-    {
-      name: "pre",
-      value: "NAME",
-      help: "llama.cpp's name for how the tokenizer splits a text (default: found from tokenizer.json)",
-    },
-    { ...FORCE, help: "replace a file that is there" },
+  positionals: [
+    { name: "CHECKPOINT", type: CHECKPOINT, alias: "in", help: "the checkpoint, quantized or float" },
+    { name: "GGUF", type: FILE, alias: "gguf", help: "the new file" },
   ],
-  example: "rabbit export --in SmolLM2-135M-q8 --gguf SmolLM2-135M-q8.gguf",
-  async run(args, out) {
-    const path = args.text("gguf");
-    const { checkpoint, config } = openModel(args.text("in"));
+  flags: {
+    pre: {
+      type: TEXT,
+      value: "NAME",
+      unset: "found from tokenizer.json",
+      help: "llama.cpp's name for how the tokenizer splits a text",
+    },
+    force: { ...FORCE, help: "replace a file that is there" },
+  },
+  example: "rabbit export SmolLM2-135M-q8 SmolLM2-135M-q8.gguf",
+  async run({ positionals: [input, path], values: { pre, force } }, out) {
+    const { checkpoint, config } = openModel(input);
     const configPath = join(checkpoint.directory, "config.json");
-    const pre = args.values.get("pre");
     // First, since the vocabulary is as long as the configuration says.
     checkModel({ checkpoint, config });
     const json = readJsonObject(configPath, MAX_CONFIG_BYTES);
     const vocabulary = readVocabulary(checkpoint.directory, config.vocabulary, json, pre);
     const plan = planExport(checkpoint, config, configPath, vocabulary);
-    const force = args.switches.has("force");
     const digest = await withBar("export", plan.bytes, (watch) => exportGguf(plan, path, { force, ...watch }));
     if (vocabulary === undefined) {
       const { directory } = checkpoint;
@@ -60,4 +59,4 @@ export const exportCommand: Command = {
     out.line({ digest });
     return 0;
   },
-};
+});

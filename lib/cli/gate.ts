@@ -2,20 +2,20 @@ import { WIDTHS } from "../format/blocks.ts";
 import { GATE_STEPS, prepareGate, runGate } from "../dev/gate.ts";
 import { Pool } from "../kernels/pool.ts";
 import { nextTurn } from "../pace.ts";
-import { type Command, THREADS } from "./arguments.ts";
+import { command, THREADS } from "./arguments.ts";
 import { PUBLISHED_PROMPT } from "./model.ts";
 import { Fixed, interruptible, type Output } from "./output.ts";
 
 /** `rabbit gate` */
-export const gateCommand: Command = {
+export const gateCommand = command({
   name: "gate",
+  group: "development",
   summary: "check this machine: exact weights must decode alike before and after quantizing, at every width",
   positionals: [],
-  flags: [THREADS],
+  flags: { threads: THREADS },
   verdict: "0 passed, 1 failed",
   example: "rabbit gate",
-  async run(args, out) {
-    const threads = args.threads();
+  async run({ values: { threads } }, out) {
     const pool = new Pool({ threads });
     try {
       const pass = await interruptible((signal) => passAll(pool, threads, signal, out));
@@ -25,7 +25,7 @@ export const gateCommand: Command = {
       pool.close();
     }
   },
-};
+});
 
 /** Whether every width passes. @throws the reason of `signal` */
 async function passAll(pool: Pool, threads: number, signal: AbortSignal, out: Output): Promise<boolean> {

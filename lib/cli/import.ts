@@ -1,32 +1,41 @@
 import { join } from "@std/path/join";
 import { WIDTHS } from "../format/blocks.ts";
 import { MODEL_FILE } from "../format/checkpoint.ts";
+import { READABLE } from "../gguf/types.ts";
 import { DTYPES, importGguf, planImport } from "../gguf/import.ts";
-import { type Command, FORCE } from "./arguments.ts";
+import { command, DIRECTORY, FILE, FORCE } from "./arguments.ts";
+import { list } from "./help.ts";
 import { warn, withBar } from "./output.ts";
 
+const readable = READABLE.map(({ name }) => name);
+
+/** What `--dtype same` keeps as blocks. */
+const kept = WIDTHS.flatMap(({ name, ggml }) => ggml === undefined ? [] : [`${ggml} as ${name}`]);
+
 /** `rabbit import` */
-export const importCommand: Command = {
+export const importCommand = command({
   name: "import",
   summary: "write a GGUF file as a checkpoint",
-  positionals: [],
-  flags: [
-    { name: "gguf", value: "FILE", required: true, help: "the file: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1" },
-    { name: "out", value: "DIR", required: true, help: "the directory for the checkpoint; made where it is missing" },
+  positionals: [
+    { name: "GGUF", type: FILE, alias: "gguf", help: `the file; its tensors may be ${list(readable)}` },
     {
-      name: "dtype",
-      value: DTYPES.join("|"),
-      help: "what the matrices become (default: bf16, or the float dtype that all have); " +
-        `same keeps ${WIDTHS.filter(({ ggml }) => ggml).map(({ name, ggml }) => `${ggml} as ${name}`).join(" and ")}`,
+      name: "OUT",
+      type: DIRECTORY,
+      alias: "out",
+      help: "the directory for the checkpoint; created if it does not exist",
     },
-    { ...FORCE, help: "replace files that are in DIR" },
   ],
-  example: "rabbit import --gguf SmolLM2-135M-Q8_0.gguf --out SmolLM2-135M --dtype same",
-  async run(args, out) {
-    const path = args.text("gguf");
-    const directory = args.text("out");
-    const plan = planImport(path, args.choice("dtype", DTYPES));
-    const force = args.switches.has("force");
+  flags: {
+    dtype: {
+      type: { kind: "choice", of: DTYPES },
+      unset: "bf16, or the float dtype that all have",
+      help: `what the matrices become; same keeps ${list(kept, "and")}`,
+    },
+    force: { ...FORCE, help: "replace files that are in OUT" },
+  },
+  example: "rabbit import SmolLM2-135M-Q8_0.gguf SmolLM2-135M --dtype same",
+  async run({ positionals: [path, directory], values: { dtype, force } }, out) {
+    const plan = planImport(path, dtype);
     const digest = await withBar("import", plan.bytes, (watch) => importGguf(plan, directory, { force, ...watch }));
     if (plan.missing !== undefined) warn("import", `${path}: ${plan.missing}; ${directory} gets none, use --ids`);
     out.line({
@@ -40,4 +49,4 @@ export const importCommand: Command = {
     out.line({ digest });
     return 0;
   },
-};
+});

@@ -8,9 +8,9 @@ import { hasTokenizer } from "../text/tokenizer_files.ts";
 import { CheckpointError } from "../errors.ts";
 import type { Checkpoint } from "../format/checkpoint.ts";
 import { type Moment, momentOf, strftime } from "../text/jinja/dates.ts";
-import { ACTIVATIONS, type Activations } from "../format/blocks.ts";
+import type { Activations } from "../format/blocks.ts";
 import { Pool } from "../kernels/pool.ts";
-import { type Arguments, type Command, THREADS } from "./arguments.ts";
+import { type Arguments, CHECKPOINT, command, COUNT, type Flags, TEXT, THREADS, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
 import {
   loadModel,
@@ -22,8 +22,8 @@ import {
   promptOf,
   tokenizerFor,
 } from "./model.ts";
-import { NARROWEST_FIRST } from "./quantize.ts";
 import { Fixed, onTerminal, type Output, printAnswer, warn } from "./output.ts";
+import { ACTIVATIONS, NARROWEST_FIRST } from "./widths.ts";
 
 /** The page that `mapped` counts in. */
 const PAGE_BYTES = 4096;
@@ -31,55 +31,68 @@ const PAGE_BYTES = 4096;
 /** Above this every token is as likely as any other. */
 const MAX_TEMPERATURE = 100;
 
+const FLAGS = {
+  ...PROMPT_FLAGS,
+  chat: { help: "put --prompt into the model's chat template, as what a user says" },
+  system: { type: TEXT, help: "what the chat template says first, as the system" },
+  date: {
+    type: TEXT,
+    value: "YYYY-MM-DD",
+    unset: "today; printed where one asks",
+    help: "the date that a chat template may ask for",
+  },
+  steps: { type: COUNT, default: 32, help: "the most tokens to decode" },
+  stream: {
+    help:
+      "standard output is the text alone, as it is decoded, and the results go to standard error; a terminal shows " +
+      "the text as it is decoded anyway",
+  },
+  temperature: {
+    type: { kind: "number", max: MAX_TEMPERATURE },
+    value: "T",
+    default: 0,
+    unset: "0, greedy",
+    help: "sample each token: 1 as the model has it, less for safer ones",
+  },
+  "top-p": {
+    type: { kind: "number", above: 0, max: 1 },
+    value: "P",
+    default: 1,
+    unset: "1, all",
+    help: "sample from the most probable tokens that together have probability P (nucleus sampling)",
+  },
+  seed: {
+    type: { kind: "integer", min: 0 },
+    unset: "a random one, which is printed",
+    help: "the same seed samples the same tokens",
+  },
+  activations: {
+    type: ACTIVATIONS,
+    unset: [
+      ...NARROWEST_FIRST.map(({ bits, activations }) => `${activations} for ${bits} bits`),
+      "f32 for float checkpoints",
+    ].join(", "),
+    help: "f32 is exact; i16 and i8 are faster",
+  },
+  "ignore-eos": { help: "do not stop at an EOS token" },
+  threads: THREADS,
+} as const satisfies Flags;
+
+type Args = Arguments<Values<typeof FLAGS>>;
+
 /** `rabbit infer` */
-export const inferCommand: Command = {
+export const inferCommand = command({
   name: "infer",
-  summary: "decode with one checkpoint, greedily or by drawing, and time it",
-  positionals: [],
-  flags: [
-    { name: "model", value: "DIR|FILE", required: true, help: "the checkpoint, with config.json beside it" },
-    ...PROMPT_FLAGS,
-    { name: "chat", help: "put --prompt into the model's chat template, as what a user says" },
-    { name: "system", value: "TEXT", help: "what the chat template says first, as the system" },
-    {
-      name: "date",
-      value: "YYYY-MM-DD",
-      help: "the date that a chat template may ask for (default today; printed where one asks)",
-    },
-    { name: "steps", value: "N", help: "the most tokens to decode (default 32)" },
-    {
-      name: "stream",
-      help: "standard output is the text alone, as it is decoded, and the results go to standard error; " +
-        "a terminal shows the text as it is decoded anyway",
-    },
-    {
-      name: "temperature",
-      value: "T",
-      help: "draw each token: 1 as the model has it, less for safer ones (default 0, greedy)",
-    },
-    {
-      name: "top-p",
-      value: "P",
-      help: "draw of the likeliest tokens that together have probability P (default 1, all)",
-    },
-    { name: "seed", value: "N", help: "the same seed draws the same tokens (default: a random one, which is printed)" },
-    {
-      name: "activations",
-      value: ACTIVATIONS.join("|"),
-      help: "f32 is exact; i16 and i8 are faster (default " +
-        `${
-          NARROWEST_FIRST.map((width) => `${width.activations} for ${width.bits} bits`).join(", ")
-        }, f32 for float checkpoints)`,
-    },
-    { name: "ignore-eos", help: "do not stop at an end-of-text token" },
-    THREADS,
+  summary: "decode with one checkpoint, greedily or by sampling, and time it",
+  positionals: [
+    { name: "CHECKPOINT", type: CHECKPOINT, alias: "model", help: "the checkpoint, with config.json beside it" },
   ],
-  example: 'rabbit infer --model SmolLM2-135M-q8 --prompt "The capital of France is"',
+  flags: FLAGS,
+  example: 'rabbit infer SmolLM2-135M-q8 --prompt "The capital of France is"',
   async run(args, out) {
-    const steps = args.integer("steps", 1, Number.MAX_SAFE_INTEGER) ?? 32;
-    const threads = args.threads();
+    const { steps, threads } = args.values;
     const sampler = samplerOf(args);
-    const model = openModel(args.text("model"));
+    const model = openModel(args.positionals[0]);
     const activations = activationsOf(args, model);
     const text = new Text(args, out, model);
     // The threads start while the tokenizer loads.
@@ -87,7 +100,7 @@ export const inferCommand: Command = {
     try {
       const prompt = await promptOf(args, model, (prompt) => text.encode(prompt));
       const llama = loadModel(pool, model, prompt.length + steps);
-      const stops = args.switches.has("ignore-eos") ? [] : text.stops(model);
+      const stops = args.values["ignore-eos"] ? [] : text.stops(model);
       const decoded = decode(llama, prompt, { steps, stops, sampler, text });
       const { tokens } = decoded;
       reportSizes(out, model.checkpoint);
@@ -103,17 +116,14 @@ export const inferCommand: Command = {
       pool.close();
     }
   },
-};
+});
 
 /** How tokens are chosen: undefined is greedily. @throws {UsageError} */
-function samplerOf(args: Arguments): Sampler | undefined {
-  const temperature = args.number("temperature", { max: MAX_TEMPERATURE }) ?? 0;
-  const topP = args.number("top-p", { above: 0, max: 1 }) ?? 1;
-  const seed = args.integer("seed", 0, Number.MAX_SAFE_INTEGER);
+function samplerOf({ values: { temperature, "top-p": topP, seed }, given }: Args): Sampler | undefined {
   if (temperature > 0) return new Sampler({ temperature, topP, seed: seed ?? randomSeed() });
-  const without = ["top-p", "seed"].find((flag) => args.values.has(flag));
+  const without = ["top-p", "seed"].find((flag) => given.has(flag));
   if (without !== undefined) {
-    throw new UsageError(`--${without} needs --temperature above 0: greedy decoding draws nothing`);
+    throw new UsageError(`--${without} needs --temperature above 0: greedy decoding samples nothing`);
   }
   return undefined;
 }
@@ -128,8 +138,7 @@ function fieldsOf({ sampling: { temperature, topP, seed } }: Sampler) {
 }
 
 /** @throws {UsageError} they are not for this checkpoint */
-function activationsOf(args: Arguments, { checkpoint }: Model): Activations {
-  const asked = args.choice("activations", ACTIVATIONS);
+function activationsOf({ values: { activations: asked } }: Args, { checkpoint }: Model): Activations {
   if (asked !== undefined && asked !== "f32" && checkpoint.width === undefined) {
     throw new UsageError(`--activations ${asked} is for quantized checkpoints; a float one is multiplied in f32`);
   }
@@ -137,8 +146,8 @@ function activationsOf(args: Arguments, { checkpoint }: Model): Activations {
 }
 
 /** `--date`: that day, at midnight. @throws {UsageError} there is no such day */
-function dateOf(args: Arguments): Moment | undefined {
-  const text = args.values.get("date");
+function dateOf(args: Args): Moment | undefined {
+  const text = args.values.date;
   if (text === undefined) return undefined;
   const [year, month, day] = /^[1-9]\d{3}-\d\d-\d\d$/.test(text) ? text.split("-").map(Number) : [0, 0, 0];
   const date = new Date(Date.UTC(year, month - 1, day));
@@ -177,7 +186,7 @@ function decode(llama: Llama, prompt: readonly number[], { steps, stops, sampler
 
 /** The text of a run: the prompt's way in, and the answer's way out. */
 class Text {
-  readonly #args: Arguments;
+  readonly #args: Args;
   readonly #out: Output;
   readonly #model: Model;
   readonly #chat?: ChatTemplate;
@@ -192,22 +201,22 @@ class Text {
   #stream?: TextStream | null;
 
   /** @throws {UsageError} what is asked for needs a file that is not there, or another flag */
-  constructor(args: Arguments, out: Output, model: Model) {
+  constructor(args: Args, out: Output, model: Model) {
     const { directory } = model.checkpoint;
     this.#args = args;
     this.#out = out;
     this.#model = model;
-    const asked = args.switches.has("stream");
+    const { stream: asked, chat, prompt } = args.values;
     if (asked && !hasTokenizer(directory)) throw noTokenizer("stream", directory, "copy them there");
     this.#terminal = onTerminal();
     this.#live = asked || (this.#terminal && !out.json && hasTokenizer(directory));
     if (asked) out.divert();
     for (const flag of ["system", "date"]) {
-      if (args.values.has(flag) && !args.switches.has("chat")) throw new UsageError(`--${flag} needs --chat`);
+      if (args.given.has(flag) && !chat) throw new UsageError(`--${flag} needs --chat`);
     }
     this.#now = dateOf(args) ?? momentOf(new Date());
-    if (!args.switches.has("chat")) return;
-    if (!args.values.has("prompt")) throw new UsageError("--chat needs --prompt");
+    if (!chat) return;
+    if (prompt === undefined) throw new UsageError("--chat needs --prompt");
     this.#chat = readChatTemplate(directory);
     if (this.#chat === undefined) {
       throw new UsageError(
@@ -220,7 +229,7 @@ class Text {
   async encode(prompt: string): Promise<number[]> {
     this.#tokenizer = tokenizerFor("prompt", this.#model, "use --ids");
     if (this.#chat === undefined) return this.#tokenizer.encode(prompt, true);
-    const system = this.#args.values.get("system");
+    const system = this.#args.values.system;
     const messages: Message[] = system === undefined ? [] : [{ role: "system", content: system }];
     const { text, dated } = await renderChat(this.#chat, [...messages, { role: "user", content: prompt }], this.#now);
     this.#dated = dated;

@@ -1,12 +1,12 @@
 import { bytesOf, nameOf, openCheckpoint } from "../format/checkpoint.ts";
-import type { Command } from "./arguments.ts";
+import { CHECKPOINT, command } from "./arguments.ts";
 
 /** `rabbit inspect` */
-export const inspectCommand: Command = {
+export const inspectCommand = command({
   name: "inspect",
   summary: "list the tensors of a checkpoint, from its header alone",
-  positionals: [{ name: "FILE|DIR", help: "the checkpoint" }],
-  flags: [],
+  positionals: [{ name: "CHECKPOINT", type: CHECKPOINT, help: "the checkpoint, a directory or a file" }],
+  flags: {},
   example: "rabbit inspect SmolLM2-135M-q8",
   // deno-lint-ignore require-await
   async run(args, out) {
@@ -32,4 +32,4 @@ export const inspectCommand: Command = {
     }
     return 0;
   },
-};
+});

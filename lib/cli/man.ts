@@ -1,4 +1,5 @@
-import { type Command, COMMON, type Flag, help, PROGRAM, spell, statusOf, usageOf } from "./arguments.ts";
+import { type Command, command, COMMON } from "./arguments.ts";
+import { argumentRows, flagRows, PROGRAM, statusOf, usageOf } from "./help.ts";
 
 /**
  * `rabbit man`
@@ -6,17 +7,18 @@ import { type Command, COMMON, type Flag, help, PROGRAM, spell, statusOf, usageO
  * @param commands all commands, this one too: read when the command runs
  */
 export function manCommand(commands: readonly Command[], version: string): Command {
-  return {
+  return command({
     name: "man",
+    group: "other",
     summary: "print the manual page, in roff",
     positionals: [],
-    flags: [],
+    flags: {},
     example: "rabbit man | man -l -",
     run(_args, out) {
       out.text("page", manual(commands, version));
       return Promise.resolve(0);
     },
-  };
+  });
 }
 
 /** The manual page in the macros of man(7), without a line's end after the last one. */
@@ -40,7 +42,7 @@ export function manual(commands: readonly Command[], version: string): string {
     ".SH COMMANDS",
     ...commands.flatMap(section),
     ".SH OPTIONS OF EVERY COMMAND",
-    ...tagged(rows(COMMON)),
+    ...tagged(flagRows(COMMON)),
     ".SH EXIT STATUS",
     ...tagged([
       ["0", "yes, or done"],
@@ -71,15 +73,13 @@ function section(command: Command): string[] {
     ...lines(command.summary),
     ".P",
     ...usage.map((part) => `.B ${roff(part).replaceAll(" ", "\\ ")}`),
-    ...tagged([...command.positionals.map(({ name, help }) => [name, help]), ...rows(command.flags)]),
-    ...(command.details ? [".P", ...command.details.flatMap(lines)] : []),
+    ...tagged([...argumentRows(command), ...flagRows(command.flags)]),
+    ...(command.details ?? []).flatMap((detail) =>
+      typeof detail === "string" ? [".P", ...lines(detail)] : tagged(detail)
+    ),
     ".P",
     ...lines(`Exit status: ${statusOf(command)}.`),
   ];
-}
-
-function rows(flags: readonly Flag[]): string[][] {
-  return flags.map((flag) => [spell(flag), help(flag)]);
 }
 
 function tagged(rows: readonly (readonly string[])[]): string[] {

@@ -1,41 +1,47 @@
-import { ACTIVATIONS, type Activations, BF16, DEFAULT_WIDTH, matrixBytes, WIDTHS } from "../format/blocks.ts";
+import { type Activations, BF16, BLOCK, DEFAULT_WIDTH, matrixBytes, WIDTHS } from "../format/blocks.ts";
 import { f32ToBf16, f32ToF16 } from "../format/floats.ts";
 import { Pool } from "../kernels/pool.ts";
 import { Xorshift32 } from "../random.ts";
-import { type Command, THREADS } from "./arguments.ts";
+import { command, THREADS } from "./arguments.ts";
 import { Fixed } from "./output.ts";
-import { BITS, NARROWEST_FIRST } from "./quantize.ts";
-
-/** What `--bits` takes: the widths, and 16 for bfloat16. */
-const CHOICES = [...BITS, "16"];
-const NAMES = NARROWEST_FIRST.map(({ name }) => name);
+import { list } from "./help.ts";
+import { ACTIVATIONS, BITS, NARROWEST_FIRST } from "./widths.ts";
 
 /** Passes over the matrix that are timed. */
 const PASSES = 30;
 
+/** What `--bits` is for bfloat16. */
+const BF16_BITS = 8 * BF16.blockBytes;
+
 /** `rabbit matmul` */
-export const matmulCommand: Command = {
+export const matmulCommand = command({
   name: "matmul",
+  group: "development",
   summary: "time the product of a random matrix and a vector, without a model",
   positionals: [],
-  flags: [
-    { name: "bits", value: CHOICES.join("|"), help: `${NAMES.join(", ")} or BF16 (default ${DEFAULT_WIDTH.bits})` },
-    { name: "rows", value: "R", help: "rows (default 49152)" },
-    { name: "columns", value: "C", help: "columns, a multiple of 32 (default 576)" },
-    { name: "activations", value: ACTIVATIONS.join("|"), help: "f32 is exact (the default)" },
-    THREADS,
-  ],
+  flags: {
+    bits: {
+      type: { kind: "choice", of: [...BITS.of, BF16_BITS] },
+      default: DEFAULT_WIDTH.bits,
+      help: `bits of a weight: ${list([...NARROWEST_FIRST, BF16].map(({ name }) => name))}`,
+    },
+    rows: { type: { kind: "integer", min: 1, max: 1 << 24 }, value: "R", default: 49152, help: "rows of the matrix" },
+    columns: {
+      type: { kind: "integer", min: BLOCK, max: 1 << 20 },
+      value: "C",
+      default: 576,
+      help: `columns of the matrix, a multiple of ${BLOCK}`,
+    },
+    activations: { type: ACTIVATIONS, default: "f32", help: "f32 is exact; i16 and i8 are faster" },
+    threads: THREADS,
+  },
   example: "rabbit matmul --bits 8 --rows 4096 --columns 4096 --threads 1",
   // deno-lint-ignore require-await
   async run(args, out) {
-    const bits = args.choice("bits", CHOICES) ?? String(DEFAULT_WIDTH.bits);
-    const rows = args.integer("rows", 1, 1 << 24) ?? 49152;
-    const columns = args.integer("columns", 32, 1 << 20) ?? 576;
-    const activations = args.choice("activations", ACTIVATIONS) ?? "f32";
-    const threads = args.threads();
-    if (columns % 32 !== 0) throw args.invalid("columns", "a multiple of 32");
-    if (bits === "16" && activations !== "f32") throw args.invalid("activations", "f32 for --bits 16");
-    const format = WIDTHS.find((format) => String(format.bits) === bits) ?? BF16;
+    const { bits, rows, columns, activations, threads } = args.values;
+    if (columns % BLOCK !== 0) throw args.invalid("columns", `a multiple of ${BLOCK}`);
+    const format = WIDTHS.find((format) => format.bits === bits) ?? BF16;
+    if (format === BF16 && activations !== "f32") throw args.invalid("activations", `f32 for --bits ${bits}`);
     const times = timeProduct(format, rows, columns, threads, activations);
     const median = times[times.length >> 1];
     const bytes = matrixBytes(format, rows, columns);
@@ -49,7 +55,7 @@ export const matmulCommand: Command = {
     });
     return 0;
   },
-};
+});
 
 /** Milliseconds of each pass, in ascending order. */
 function timeProduct(

@@ -64,8 +64,8 @@ export function complaintOf(thrown: unknown): Complaint {
 }
 
 /** What follows the last semicolon of a message that is not in a path or in a name that it quotes. */
-function lastPart(text: string, path = ""): string | undefined {
-  const begin = text.lastIndexOf(path) + path.length;
+function lastPart(text: string, path: string | undefined): string | undefined {
+  const begin = path === undefined ? 0 : text.lastIndexOf(path) + path.length;
   const words = text.slice(begin).replace(/"(?:[^"\\]|\\.)*"/g, (name) => "_".repeat(name.length));
   const at = words.lastIndexOf("; ");
   return at < 0 ? undefined : text.slice(begin + at + 2);

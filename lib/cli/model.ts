@@ -10,26 +10,28 @@ import { Llama } from "../model/llama.ts";
 import { checkTensors } from "../model/tensors.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
+import { CheckpointError } from "../errors.ts";
 import { type Checkpoint, openCheckpoint, TensorReader } from "../format/checkpoint.ts";
-import { readText } from "../files/read.ts";
+import { exists, readText } from "../files/read.ts";
 import type { Operations } from "../kernels/operations.ts";
+import published from "../measure/published.json" with { type: "json" };
 import { processStatus } from "../libc.ts";
-import type { Arguments, Flag } from "./arguments.ts";
+import { type Arguments, type Flags, TEXT, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
 import { warn } from "./output.ts";
 
-/** The published prompt, `The capital of France is`. */
-export const PUBLISHED_PROMPT = [504, 3575, 282, 4649, 314];
+/** The ids of the published prompt in the vocabulary of SmolLM2. */
+export const PUBLISHED_PROMPT: readonly number[] = published.prompt_ids;
 
 /** Flags of the prompt. */
-export const PROMPT_FLAGS: readonly Flag[] = [
-  {
-    name: "ids",
-    value: "IDS",
-    help: `the prompt as token ids (default "${PUBLISHED_PROMPT.join(" ")}", the published one)`,
+export const PROMPT_FLAGS = {
+  prompt: {
+    type: TEXT,
+    unset: `"${published.prompt}"; its ids in SmolLM2, "${PUBLISHED_PROMPT.join(" ")}", without tokenizer.json`,
+    help: "the prompt as text, for the model's tokenizer",
   },
-  { name: "prompt", value: "TEXT", help: "the prompt as text, for the model's tokenizer" },
-];
+  ids: { type: TEXT, value: "IDS", help: "the prompt as token ids, instead of a text" },
+} as const satisfies Flags;
 
 /** A configuration larger than this is another file. */
 export const MAX_CONFIG_BYTES = 1_000_000;
@@ -67,32 +69,35 @@ export function loadModel(ops: Operations, { checkpoint, config }: Model, contex
 }
 
 /**
- * The ids of the prompt.
+ * The ids of the prompt. Without one it is the published text, where tokenizer.json says how to encode it, or else the ids
+ * of that text in SmolLM2.
  *
- * @param encode turns the text of `--prompt` into ids
+ * @param encode turns a text into ids
  * @throws {UsageError} it is empty, or has an id that the vocabulary lacks
  */
 export async function promptOf(
-  args: Arguments,
+  { values: { ids, prompt: given } }: Arguments<Values<typeof PROMPT_FLAGS>>,
   model: Model,
   encode: (text: string) => number[] | Promise<number[]> = (text) => {
     return tokenizerFor("prompt", model, "use --ids").encode(text, true);
   },
 ): Promise<number[]> {
-  const text = args.values.get("prompt");
-  const ids = args.values.get("ids");
-  if (text !== undefined && ids !== undefined) throw new UsageError("--ids and --prompt exclude each other");
-  const prompt = text !== undefined ? await encode(text) : ids === undefined ? PUBLISHED_PROMPT : parseIds(ids);
+  if (given !== undefined && ids !== undefined) throw new UsageError("--ids and --prompt exclude each other");
+  if (ids === undefined && given === undefined && !exists(join(model.checkpoint.directory, "tokenizer.json"))) {
+    checkIds("the default prompt", PUBLISHED_PROMPT, model.config, "; give --ids");
+    return [...PUBLISHED_PROMPT];
+  }
+  const prompt = ids === undefined ? await encode(given ?? published.prompt) : parseIds(ids);
   if (prompt.length === 0) throw new UsageError("the prompt is empty");
   checkIds("the prompt", prompt, model.config);
   return prompt;
 }
 
 /** @throws {UsageError} an id is not in the vocabulary */
-function checkIds(what: string, ids: readonly number[], { vocabulary }: Config): void {
+function checkIds(what: string, ids: readonly number[], { vocabulary }: Config, advice = ""): void {
   const outside = ids.find((id) => !(id < vocabulary));
   if (outside !== undefined) {
-    throw new UsageError(`${what} has the id ${outside}, the vocabulary ends at ${vocabulary - 1}`);
+    throw new UsageError(`${what} has the id ${outside}, the vocabulary ends at ${vocabulary - 1}${advice}`);
   }
 }
 
@@ -125,6 +130,20 @@ export function tokenizerFor(
   if (tokenizer === undefined) throw noTokenizer(flag, directory, absent);
   if (tokenizer.assumed !== undefined) warn(`--${flag}`, tokenizer.assumed);
   return tokenizer;
+}
+
+/**
+ * The tokenizer of a checkpoint, to decode with; undefined if it has none, or, with a warning, one that can't be used: the
+ * ids are right without it.
+ */
+export function decoderOf(command: string, { checkpoint, config }: Model): Tokenizer | undefined {
+  try {
+    return loadTokenizer(checkpoint.directory, "decode", config);
+  } catch (error) {
+    if (!(error instanceof CheckpointError)) throw error;
+    warn(command, `no text: ${error.message}`);
+    return undefined;
+  }
 }
 
 /** The error for a flag that needs a tokenizer. */

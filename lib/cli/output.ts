@@ -9,6 +9,7 @@ import { systemError, visible } from "../errors.ts";
 import { signalIsIgnored } from "../libc.ts";
 import { figureOf } from "../measure/metrics.ts";
 import { ClosedPipe, Interrupted } from "./errors.ts";
+import type { Complaint } from "./messages.ts";
 
 /** A number with the digits that a line shows; JSON gets the number. One that is not finite is a word in both. */
 export class Fixed {
@@ -140,6 +141,11 @@ export function onTerminal(): boolean {
   return Deno.stdout.isTerminal();
 }
 
+/** The columns that lines of prose may have: the terminal's, if standard output is one that says it. */
+export function columns(): number {
+  return (onTerminal() ? Deno.consoleSize().columns : 0) || 80;
+}
+
 /**
  * Writes a piece of a model's answer to standard output: as it is into a file or a pipe, {@link visible} on a terminal.
  *
@@ -154,12 +160,29 @@ export function printAnswer(piece: string): void {
 const MAX_MESSAGE = 2000;
 const MESSAGE_END = 600;
 
-/** Writes `rabbit: TEXT` to standard error, in one line whatever it quotes. */
-export function complain(text: string): void {
-  const short = text.length <= MAX_MESSAGE
+/** How the program speaks on standard error, for as long as it runs. */
+const manner = { json: false, quiet: false };
+
+/** Sets what goes to standard error: with `json` objects instead of lines, with `quiet` no warnings and no progress. */
+export function speak({ json, quiet }: { readonly json: boolean; readonly quiet: boolean }): void {
+  Object.assign(manner, { json, quiet });
+}
+
+function shortened(text: string): string {
+  return text.length <= MAX_MESSAGE
     ? text
     : `${text.slice(0, MAX_MESSAGE - MESSAGE_END)} … ${text.slice(-MESSAGE_END)}`;
-  printError(`rabbit: ${visible(short.replace(/\r?\n/g, " "))}`);
+}
+
+/**
+ * Writes an error or a warning to standard error, in one line whatever it quotes: `rabbit: PREFIXMESSAGE`, or the JSON
+ * object.
+ */
+export function complain(prefix: string, complaint: Omit<Complaint, "kind"> & { readonly kind: string }): void {
+  if (!manner.json) {
+    return printError(`rabbit: ${visible(shortened(prefix + complaint.message).replace(/\r?\n/g, " "))}`);
+  }
+  printError(JSON.stringify(complaint, (_, text) => typeof text === "string" ? shortened(text) : text));
 }
 
 /** Writes a text of several lines to standard error. */
@@ -172,8 +195,8 @@ export function printError(text: string): void {
 }
 
 /** Writes a warning to standard error. */
-export function warn(command: string, text: string): void {
-  complain(`warning: ${command}: ${text}`);
+export function warn(topic: string, text: string): void {
+  if (!manner.quiet) complain("warning: ", { kind: "warning", message: `${topic}: ${text}` });
 }
 
 /** Bytes a second, as a bar shows them. */
@@ -192,9 +215,9 @@ export function variable(name: string): string {
   return state === "granted" ? Deno.env.get(name) ?? "" : "";
 }
 
-/** Whether standard error is a terminal that knows escape sequences. */
+/** Whether progress is wanted, and standard error is a terminal that knows escape sequences. */
 function showsBars(): boolean {
-  return Deno.stderr.isTerminal() && !["", "dumb"].includes(variable("TERM"));
+  return !manner.quiet && Deno.stderr.isTerminal() && !["", "dumb"].includes(variable("TERM"));
 }
 
 /**

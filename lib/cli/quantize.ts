@@ -2,47 +2,44 @@ import { MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
 import { DEFAULT_WIDTH, WIDTHS } from "../format/blocks.ts";
 import { checkTarget, planQuantize, quantize } from "../quantize/quantize.ts";
 import { join } from "@std/path/join";
-import { type Command, FORCE, THREADS } from "./arguments.ts";
+import { CHECKPOINT, command, DIRECTORY, FORCE, THREADS } from "./arguments.ts";
 import { Fixed, warn, withBar } from "./output.ts";
-
-/** The widths, narrowest first. */
-export const NARROWEST_FIRST = WIDTHS.toSorted((a, b) => a.bits - b.bits);
-
-/** The widths that `--bits` takes. */
-export const BITS = NARROWEST_FIRST.map(({ bits }) => String(bits));
+import { list } from "./help.ts";
+import { BITS, NARROWEST_FIRST } from "./widths.ts";
 
 /** What each width is for. */
-const PURPOSES = NARROWEST_FIRST.map((width) => {
-  return `${width.bits} for ${width.label} (${width.name})${width === DEFAULT_WIDTH ? ", the default" : ""}`;
-});
+const PURPOSES = NARROWEST_FIRST.map(({ bits, label, name }) => `${bits} for ${label} (${name})`);
 
 /** `rabbit quantize` */
-export const quantizeCommand: Command = {
+export const quantizeCommand = command({
   name: "quantize",
   summary: "write a quantized checkpoint of a float one",
-  positionals: [],
-  flags: [
-    { name: "in", value: "DIR|FILE", required: true, help: "the float checkpoint: a directory, or a safetensors file" },
+  word: "QUANT",
+  positionals: [
     {
-      name: "out",
-      value: "DIR",
-      required: true,
-      help: "the directory for the quantized one; made where it is missing",
+      name: "FLOAT",
+      type: CHECKPOINT,
+      alias: "in",
+      help: "the float checkpoint: a directory, or a safetensors file",
     },
-    { name: "bits", value: BITS.join("|"), help: PURPOSES.join(", or ") },
-    THREADS,
-    FORCE,
-    { name: "dry-run", help: "check the headers and print what would be written, without writing" },
+    {
+      name: "OUT",
+      type: DIRECTORY,
+      alias: "out",
+      help: "the directory for the quantized one; created if it does not exist",
+    },
   ],
-  example: "rabbit quantize --bits 8 --in SmolLM2-135M --out SmolLM2-135M-q8",
-  async run(args, out) {
-    const bits = args.choice("bits", BITS) ?? String(DEFAULT_WIDTH.bits);
-    const threads = args.threads();
-    const directory = args.text("out");
-    const force = args.switches.has("force");
-    const source = openCheckpoint(args.text("in"));
-    const plan = planQuantize(source, WIDTHS.find((format) => String(format.bits) === bits)!);
-    const dry = args.switches.has("dry-run");
+  flags: {
+    bits: { type: BITS, default: DEFAULT_WIDTH.bits, help: `bits of a weight: ${list(PURPOSES)}` },
+    threads: THREADS,
+    force: FORCE,
+    "dry-run": { help: "check the headers and print what would be written, without writing" },
+  },
+  example: "rabbit quantize SmolLM2-135M SmolLM2-135M-q8 --bits 8",
+  async run({ positionals: [path, directory], values }, out) {
+    const { bits, threads, force, "dry-run": dry } = values;
+    const source = openCheckpoint(path);
+    const plan = planQuantize(source, WIDTHS.find((format) => format.bits === bits)!);
     if (dry) checkTarget(plan, directory, force);
     const done = dry
       ? undefined
@@ -65,4 +62,4 @@ export const quantizeCommand: Command = {
     out.line({ ratio: new Fixed(plan.bytes / plan.sourceBytes, 3), digest: done?.digest });
     return 0;
   },
-};
+});

@@ -11,35 +11,45 @@ import { nextTurn } from "../pace.ts";
 import { planQuantize } from "../quantize/quantize.ts";
 import { decodeQuantized, figures, type Measured, type Report } from "../report/figures.ts";
 import { type Against, verifyAgainst } from "../quantize/verify.ts";
-import { openQuantized } from "./compare.ts";
+import { COMPARE_STEPS, openQuantized } from "./compare.ts";
 import { divergenceFields, fixed, openText, predictText } from "./compare_text.ts";
-import { type Arguments, type Command, FORCE, THREADS } from "./arguments.ts";
+import {
+  type Arguments,
+  CHECKPOINT,
+  command,
+  COUNT,
+  FILE,
+  type Flags,
+  FORCE,
+  THREADS,
+  type Values,
+} from "./arguments.ts";
 import { loadModel, type Model, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
 import { type Fields, Fixed, interruptible, type Output, progressBar, withBar } from "./output.ts";
 import { VERSION } from "./version.ts";
 
+const FLAGS = {
+  out: { type: FILE, required: true, help: "the page, a file that ends in .html" },
+  ...PROMPT_FLAGS,
+  steps: { type: COUNT, default: COMPARE_STEPS, help: "tokens to decode" },
+  text: { type: FILE, help: "also measure how well all models predict a text, as compare --text does" },
+  threads: THREADS,
+  force: { ...FORCE, help: "replace FILE" },
+} as const satisfies Flags;
+
 /** `rabbit report` */
-export const reportCommand: Command = {
+export const reportCommand = command({
   name: "report",
   summary: "write one HTML page that shows what quantizing costs: sizes, answers, logits, the error of each tensor",
   positionals: [
-    { name: "FLOAT", path: true, help: "the float checkpoint, file or directory" },
-    { name: "QUANT", path: true, many: true, help: "one quantized checkpoint of it or several" },
+    { name: "FLOAT", type: CHECKPOINT, help: "the float checkpoint, a directory or a file" },
+    { name: "QUANT", type: CHECKPOINT, many: true, help: "one quantized checkpoint of it or several" },
   ],
-  flags: [
-    { name: "out", value: "FILE", required: true, help: "the page, a file that ends in .html" },
-    ...PROMPT_FLAGS,
-    { name: "steps", value: "N", help: "tokens to decode (default 8)" },
-    { name: "text", value: "FILE", help: "also measure how well all models predict a text, as compare --text does" },
-    THREADS,
-    { ...FORCE, help: "replace FILE" },
-  ],
+  flags: FLAGS,
   example: "rabbit report SmolLM2-135M SmolLM2-135M-q8 SmolLM2-135M-q4 --out report.html",
   async run(args, out) {
     const [floatPath, ...quantPaths] = args.positionals;
-    const steps = args.integer("steps", 1, Number.MAX_SAFE_INTEGER) ?? 8;
-    const threads = args.threads();
-    const file = args.text("out");
+    const { out: file, steps, text: path, threads } = args.values;
     const float = openModel(floatPath);
     const quants = quantPaths.map((path) => openQuantized(path, float, undefined));
     for (const { checkpoint } of quants) checkQuantized(checkpoint, float.checkpoint);
@@ -50,7 +60,6 @@ export const reportCommand: Command = {
       return seen;
     });
     const prompt = await promptOf(args, float);
-    const path = args.values.get("text");
     const text = path === undefined ? undefined : openText({ path }, [float, ...quants]);
 
     const { traced, measured } = await decode(float, quants, prompt, steps, threads);
@@ -80,7 +89,7 @@ export const reportCommand: Command = {
     print(report, file, bytes.length, out);
     return 0;
   },
-};
+});
 
 /** Refuses, before anything is computed, what verifyAgainst would refuse after it. */
 function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
@@ -94,10 +103,10 @@ function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
 }
 
 /** Refuses a page that can't be written, and one that would replace a file that nobody asked to replace. */
-function checkPage(args: Arguments, models: readonly Model[]): Seen {
-  const file = args.text("out");
+function checkPage(args: Arguments<Values<typeof FLAGS>>, models: readonly Model[]): Seen {
+  const { out: file, force } = args.values;
   if (!file.endsWith(".html")) throw args.invalid("out", "a file that ends in .html");
-  const seen = checkOutputFile(file, models.map(({ checkpoint }) => checkpoint), args.switches.has("force"));
+  const seen = checkOutputFile(file, models.map(({ checkpoint }) => checkpoint), force);
   using probe = new NewFiles(dirname(file));
   probe.create(basename(file), 0);
   return seen;

@@ -1,32 +1,29 @@
 import { CheckpointError } from "../errors.ts";
 import { bytesOf, type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import { verify, verifyAgainst } from "../quantize/verify.ts";
-import { type Command, THREADS } from "./arguments.ts";
+import { CHECKPOINT, command, THREADS } from "./arguments.ts";
 import { NotSound } from "./errors.ts";
 import { Fixed, type Output, withBar } from "./output.ts";
 
 /** `rabbit verify` */
-export const verifyCommand: Command = {
+export const verifyCommand = command({
   name: "verify",
   summary: "read every block of a checkpoint and check it, or compare it with its source",
-  positionals: [{ name: "FILE|DIR", help: "the checkpoint" }],
-  flags: [
-    {
-      name: "against",
+  positionals: [{ name: "CHECKPOINT", type: CHECKPOINT, help: "the checkpoint, a directory or a file" }],
+  flags: {
+    against: {
+      type: CHECKPOINT,
       value: "SOURCE",
-      path: true,
       help: "the float checkpoint that it was made from: derive every block again and print the error of each tensor",
     },
-    THREADS,
-  ],
+    threads: THREADS,
+  },
   verdict: "0 sound (and equal), 1 it breaks the format or differs",
   example: "rabbit verify SmolLM2-135M-q8 --against SmolLM2-135M",
-  async run(args, out) {
-    const threads = args.threads();
-    const against = args.values.get("against");
+  async run({ positionals: [path], values: { against, threads } }, out) {
     const source = against === undefined ? undefined : openCheckpoint(against);
     try {
-      const checkpoint = openCheckpoint(args.positionals[0]);
+      const checkpoint = openCheckpoint(path);
       return await withBar("verify", bytesOf(checkpoint), (watch) => {
         const options = { threads, ...watch };
         return source ? compareWith(checkpoint, source, options, out) : check(checkpoint, options, out);
@@ -39,7 +36,7 @@ export const verifyCommand: Command = {
       throw error;
     }
   },
-};
+});
 
 type Options = Parameters<typeof verify>[1];
 

@@ -3,7 +3,7 @@
  * RABBIT_BIN=path runs the same tests on the executable.
  */
 
-import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { assert, assertAlmostEquals, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import config from "../../deno.json" with { type: "json" };
 import { inTemporary, PROGRAM, rabbit, type Ran, ROOT, sha256, text, tree } from "../support/program.ts";
 import { needs } from "../support/needs.ts";
@@ -12,7 +12,9 @@ import { concat, container, type Entry, safetensors, TINY } from "../support/tes
 const DOWN = "model.layers.0.mlp.down_proj.weight";
 const NORM = "model.norm.weight";
 const MODEL = "model.safetensors";
-const COMMANDS = ["quantize", "verify", "inspect", "compare", "advise", "report", "infer", "export", "import", "gen"];
+
+/** The commands that the help lists. */
+const COMMANDS = [...(await rabbit(".", ["--help"])).out.matchAll(/^ {2}([a-z]+) {2}/gm)].map(([, name]) => name);
 
 /** A matrix of F32 weights that `weight` gives for row and column. */
 function f32(
@@ -93,12 +95,18 @@ function sound({ code, err }: Ran, status = 0): void {
 
 // Help and usage
 
-Deno.test("--help lists the commands, --version prints the version", async () => {
-  for (const word of ["--help", "-h", "help"]) {
-    const help = await rabbit(".", [word]);
-    sound(help);
-    for (const name of COMMANDS) assertMatch(help.out, new RegExp(`^  ${name} `, "m"));
-  }
+Deno.test("--help lists the commands by groups, --version prints the version", async () => {
+  const help = await rabbit(".", ["--help"]);
+  sound(help);
+  const [first, development, other] = help.out.split(/^development:$|^other:$/m);
+  const listed = (text: string) => [...text.matchAll(/^ {2}([a-z]+) {2}/gm)].map(([, name]) => name).sort();
+  assertEquals(listed(development), ["gate", "gen", "matmul"]);
+  assertEquals(listed(other), ["completions", "man"]);
+  // A command that is none of these is a file of lib/cli.
+  assert(listed(first).length >= 9);
+  for (const name of listed(first)) assert(Deno.statSync(`${ROOT}lib/cli/${name}.ts`).isFile);
+  assertMatch(help.out, /\brabbit help COMMAND\b/);
+  for (const word of ["-h", "help"]) assertEquals(await rabbit(".", [word]), help);
   const version = await rabbit(".", ["--version"]);
   assertEquals({ ...version, out: "" }, { code: 0, out: "", err: "" });
   // The git revision where there is one.
@@ -120,15 +128,15 @@ Deno.test("help COMMAND, COMMAND --help and COMMAND -h are the same, whatever st
   }));
 
 for (const name of COMMANDS) {
-  Deno.test(`${name} --help has usage, every option, exit status and an example`, async () => {
+  Deno.test(`${name} --help has usage, exit status and an example, in 80 columns`, async () => {
     const help = await rabbit(".", [name, "--help"]);
     sound(help);
-    const usage = /^usage: rabbit .*/m.exec(help.out)![0];
-    for (const [flag] of usage.matchAll(/--[a-z-]+/g)) assertMatch(help.out, new RegExp(`^  ${flag}\\b.*  \\S`, "m"));
-    assertMatch(help.out, /^exit status: 0 .*, 2 trouble$/m);
-    assertMatch(help.out, new RegExp(`^example: rabbit ${name} `, "m"));
-    const writes = ["quantize", "report", "import", "gen"].includes(name);
-    assertEquals((await rabbit(".", [name, "--out", "x", "--help"])).code, writes ? 0 : 2);
+    assertMatch(help.out, new RegExp(`^usage: rabbit ${name} `, "m"));
+    assertMatch(help.out, /^exit status: 0 [^]*, 2\s+trouble$/m);
+    assertMatch(help.out, new RegExp(`^example: rabbit ${name}( |$)`, "m"));
+    // Examples are for pasting.
+    const long = help.out.split("\n").filter((line) => line.length > 80 && !line.startsWith("example: "));
+    assertEquals(long, []);
   });
 }
 
@@ -151,13 +159,29 @@ const USAGE: [string[], string][] = [
   [["quantize", "--bist=4"], 'quantize: unknown option "--bist"; did you mean --bits?'],
   [["inspect", "--against", "a"], 'inspect: unknown option "--against"; see rabbit inspect --help'],
   [["verify", "-x", "a"], 'verify: unknown option "-x"; see rabbit verify --help'],
-  [["quantize"], "quantize: --in DIR|FILE is missing; see rabbit quantize --help"],
-  [["quantize", "--in", "a"], "quantize: --out DIR is missing; see rabbit quantize --help"],
-  [["gen"], "gen: --out DIR is missing; see rabbit gen --help"],
-  [["verify"], "verify: FILE|DIR is missing; see rabbit verify --help"],
-  [["inspect"], "inspect: FILE|DIR is missing; see rabbit inspect --help"],
+  [["quantize"], "quantize: FLOAT is missing; see rabbit quantize --help"],
+  [["quantize", "a"], "quantize: OUT is missing; see rabbit quantize --help"],
+  [["quantize", "--in", "a"], "quantize: OUT is missing; see rabbit quantize --help"],
+  [["quantize", "--out", "a"], "quantize: FLOAT is missing; see rabbit quantize --help"],
+  [["compare", "a"], "compare: QUANT is missing; see rabbit compare --help"],
+  [["compare"], "compare: cannot open /model.safetensors: no such file or directory"],
+  [["advise"], "advise: FLOAT is missing; see rabbit advise --help"],
+  [["infer"], "infer: CHECKPOINT is missing; see rabbit infer --help"],
+  [["export", "a"], "export: GGUF is missing; see rabbit export --help"],
+  [["import", "a"], "import: OUT is missing; see rabbit import --help"],
+  [["gen"], "gen: OUT is missing; see rabbit gen --help"],
+  [["verify"], "verify: CHECKPOINT is missing; see rabbit verify --help"],
+  [["inspect"], "inspect: CHECKPOINT is missing; see rabbit inspect --help"],
+  [["quantize", "a", "b", "--in", "c"], 'quantize: unexpected argument "b"; FLOAT is given by --in already'],
+  [["quantize", "a", "b", "--out", "c"], 'quantize: unexpected argument "b"; OUT is given by --out already'],
+  [["infer", "a", "--model", "b"], 'infer: unexpected argument "a"; CHECKPOINT is given by --model already'],
+  [["advise", "a", "--in", "b"], 'advise: unexpected argument "a"; FLOAT is given by --in already'],
+  [["export", "a", "b", "--gguf", "c"], 'export: unexpected argument "b"; GGUF is given by --gguf already'],
+  [["import", "a", "b", "--gguf", "c"], 'import: unexpected argument "b"; GGUF is given by --gguf already'],
+  [["gen", "a", "--out", "b"], 'gen: unexpected argument "a"; OUT is given by --out already'],
   [["verify", "a", "b"], 'verify: unexpected argument "b"; see rabbit verify --help'],
-  [["quantize", "--in", "a", "--out", "b", "c"], 'quantize: unexpected argument "c"; see rabbit quantize --help'],
+  [["quantize", "a", "b", "c"], 'quantize: unexpected argument "c"; see rabbit quantize --help'],
+  [["quantize", "--in", "a", "--out", "b", "c"], 'quantize: unexpected argument "c"; FLOAT is given by --in already'],
   [["quantize", "--in"], "quantize: --in needs a value"],
   [["quantize", "--in", "--out", "b"], "quantize: --in needs a value"],
   [["quantize", "--in", "", "--out", "b"], "quantize: --in needs a value"],
@@ -166,6 +190,10 @@ const USAGE: [string[], string][] = [
   [["quantize", "--in", "a", "--out", "b", "--force=yes"], "quantize: --force takes no value"],
   [["quantize", "--in", "a", "--out", "b", "--bits", "5"], 'quantize: --bits takes 4 or 8, found "5"'],
   [["gen", "--out", "a", "--exact", "16"], 'gen: --exact takes 4 or 8, found "16"'],
+  [["matmul", "--columns", "33"], 'matmul: --columns takes a multiple of 32, found "33"'],
+  [["matmul", "--bits", "5"], 'matmul: --bits takes 4 or 8 or 16, found "5"'],
+  [["matmul", "--bits", "16", "--activations", "i8"], 'matmul: --activations takes f32 for --bits 16, found "i8"'],
+  [["matmul", "--rows", "0"], 'matmul: --rows takes a whole number of 1 to 16777216, found "0"'],
   [["gen", "--out", "a", "--seed", "-1"], 'gen: --seed takes a whole number of 0 to 4294967295, found "-1"'],
   [["verify", "a", "--threads", "0"], 'verify: --threads takes a whole number of 1 to 256, found "0"'],
   [["verify", "a", "--threads", "1.5"], 'verify: --threads takes a whole number of 1 to 256, found "1.5"'],
@@ -180,7 +208,152 @@ Deno.test("a wrong command line is refused in one line that says what to do", ()
     await inPairs(USAGE, ([args, line]) => refused(cwd, args, 2, line));
   }));
 
+Deno.test("with --json an error is one JSON object on standard error, with the same exit status", () =>
+  inTemporary(async (cwd) => {
+    const [kind, file] = ["checkpoint", "cut.safetensors"];
+    Deno.writeFileSync(`${cwd}/cut.safetensors`, SOUND.subarray(0, -40));
+    checkpoint(`${cwd}/in`, SOUND);
+    checkpoint(`${cwd}/infinite`, safetensors([blocks("w", 4, 2, 1, 0x7c00)], Q4));
+    Deno.mkdirSync(`${cwd}/out`);
+    Deno.writeTextFileSync(`${cwd}/out/${MODEL}`, "old");
+    const ends = "[0,1024] ends after the data, which have 1016 bytes; the file is truncated";
+    const wrong: [string[], number, Record<string, string>][] = [
+      [["verify", file], 1, {
+        ...{ kind, file, tensor: DOWN, field: "data_offsets" },
+        ...{ message: `${file}: tensor "${DOWN}": data_offsets: ${ends}`, advice: "the file is truncated" },
+      }],
+      [["inspect", file], 2, {
+        ...{ kind, file, tensor: DOWN, field: "data_offsets" },
+        ...{ message: `${file}: tensor "${DOWN}": data_offsets: ${ends}`, advice: "the file is truncated" },
+      }],
+      [["inspect", "gone; gone"], 2, {
+        ...{ kind: "system", file: "gone; gone" },
+        message: "cannot open gone; gone: no such file or directory",
+      }],
+      [["quantize", "in", "out"], 2, {
+        ...{ kind: "output", file: `out/${MODEL}` },
+        ...{ message: `out/${MODEL} exists already; --force replaces it`, advice: "--force replaces it" },
+      }],
+      [["quantize", "in"], 2, {
+        ...{ kind: "usage", message: "OUT is missing; see rabbit quantize --help" },
+        advice: "see rabbit quantize --help",
+      }],
+      [["verfy", "in"], 2, {
+        ...{ kind: "usage", message: 'unknown command "verfy"; did you mean verify?', advice: "did you mean verify?" },
+      }],
+      [["infer", TINY, "--ids", "1", "--steps", "300"], 2, {
+        kind: "limit",
+        message: "301 tokens are more than the model's context of 256 (max_position_embeddings); " +
+          "use a shorter prompt or fewer steps",
+        advice: "use a shorter prompt or fewer steps",
+      }],
+    ];
+    await inPairs(wrong, async ([args, code, object]) => {
+      const ran = await rabbit(cwd, [...args, "--json"]);
+      assertEquals([ran.code, ran.out, ran.err.split("\n").length], [code, "", 2], args.join(" "));
+      assertEquals(JSON.parse(ran.err), object);
+    });
+    // What follows -- is an argument.
+    const plain = await rabbit(cwd, ["inspect", "--", "--json"]);
+    assertEquals(plain.err, "rabbit: inspect: cannot open --json: no such file or directory\n");
+  }));
+
 // What the commands print
+
+Deno.test("an argument is given by itself, or by the flag that stands for it: the same files, the same lines", () =>
+  inTemporary(async (cwd) => {
+    const same = async (plain: string[], flags: string[], output?: string) => {
+      const results = [];
+      for (const args of [plain, flags]) {
+        const ran = await rabbit(cwd, args);
+        sound(ran);
+        const made = output === undefined
+          ? []
+          : Deno.statSync(`${cwd}/${output}`).isDirectory
+          ? await Promise.all(tree(`${cwd}/${output}`).map((name) => sha256(`${cwd}/${output}/${name}`)))
+          : [await sha256(`${cwd}/${output}`)];
+        results.push({ out: ran.out.replaceAll(/\b(ms|tokens_per_s|bytes|peak|peak_rss)=\S+/g, ""), made });
+        if (output !== undefined) Deno.renameSync(`${cwd}/${output}`, `${cwd}/first-${results.length}-${output}`);
+      }
+      assertEquals(results[1], results[0], plain.join(" "));
+      if (output !== undefined) Deno.renameSync(`${cwd}/first-1-${output}`, `${cwd}/${output}`);
+    };
+    await same(["gen", "dev"], ["gen", "--out", "dev"], "dev");
+    await same(["quantize", "dev", "q8", "--bits", "8"], ["quantize", "--bits=8", "--out", "q8", "--in", "dev"], "q8");
+    await same(["quantize", "dev", "q4"], ["quantize", "dev", "--out", "q4"], "q4");
+    await same(["infer", "q8", "--steps", "2"], ["infer", "--model", "q8", "--steps", "2"]);
+    await same(["export", "q8", "q8.gguf", "--pre", "smollm"], [
+      ...["export", "--in", "q8", "--gguf", "q8.gguf", "--pre", "smollm"],
+    ], "q8.gguf");
+    await same(["import", "q8.gguf", "back"], ["import", "--gguf", "q8.gguf", "--out", "back"], "back");
+    checkpoint(`${cwd}/tiny`, {
+      [MODEL]: Deno.readFileSync(`${TINY}/${MODEL}`),
+      "config.json": Deno.readTextFileSync(`${TINY}/config.json`),
+    });
+    Deno.removeSync(`${cwd}/tiny/vocab.json`);
+    await same(["advise", "tiny"], ["advise", "--in", "tiny"]);
+  }));
+
+Deno.test("--quiet leaves out the warnings, and no error", () =>
+  inTemporary(async (cwd) => {
+    Deno.writeFileSync(`${cwd}/lone.safetensors`, SOUND);
+    const loud = await rabbit(cwd, ["quantize", "lone.safetensors", "a"]);
+    assertMatch(loud.err, /^rabbit: warning: quantize: /);
+    for (const [n, flag] of ["--quiet", "-q"].entries()) {
+      const { code, out, err } = await rabbit(cwd, ["quantize", "lone.safetensors", `b${n}`, flag]);
+      assertEquals([code, err, out.replace(`b${n}/`, "a/")], [0, "", loud.out]);
+    }
+    const line = "rabbit: quantize: a/model.safetensors exists already; --force replaces it\n";
+    assertEquals((await rabbit(cwd, ["quantize", "lone.safetensors", "a", "-q"])).err, line);
+    const json = await rabbit(cwd, ["quantize", "lone.safetensors", "c", "--json"]);
+    assertEquals(json.err.trimEnd().split("\n").map((line) => JSON.parse(line)), [
+      ...["config.json", "vocab.json", "merges.txt"].map((name) => ({
+        kind: "warning",
+        message: `quantize: . has no ${name}, so the new checkpoint has none`,
+      })),
+    ]);
+  }));
+
+Deno.test("gate passes at every width, in lines and in JSON", async () => {
+  const lines = await rabbit(".", ["gate", "--threads", "2"]);
+  sound(lines);
+  assertEquals(
+    lines.out.split("\n").sort(),
+    [
+      "",
+      "GATE OK",
+      "GATE bits=4 match=true tokens=8 max_diff=0.000000 pass=true",
+      "GATE bits=8 match=true tokens=8 max_diff=0.000000 pass=true",
+    ],
+  );
+  const json = await rabbit(".", ["gate", "--json"]);
+  sound(json);
+  const { list, verdict } = JSON.parse(json.out) as { list: Record<string, unknown>[]; verdict: string };
+  assertEquals(verdict, "OK");
+  assertEquals(list.length, 2);
+  for (const width of list) assertEquals([width.match, width.max_diff, width.pass], [true, 0, true]);
+});
+
+Deno.test("matmul times a product of every width, and its figures agree with each other", async () => {
+  // Bytes of a row of 64 weights: two blocks of a scale and 32 weights, or 64 bfloat16 values.
+  for (const [bits, format, rowBytes] of [["4", "Q4B32", 36], ["8", "Q8B32", 68], ["16", "BF16", 128]] as const) {
+    const args = ["matmul", "--bits", bits, "--rows", "128", "--columns", "64", "--threads", "2"];
+    const { code, out, err } = await rabbit(".", args);
+    assertEquals([code, err], [0, ""]);
+    const [first, second, ...rest] = out.split("\n");
+    const head = `MATMUL format=${format} rows=128 columns=64 bytes=${
+      128 * rowBytes
+    } threads=2 activations=f32 passes=30`;
+    assertEquals([first, rest], [head, [""]]);
+    assertMatch(second, /^MATMUL ms_median=\S+ ms_min=\S+ ms_max=\S+ gb_per_s=\S+ weights_per_s=\d+$/);
+    const found = JSON.parse((await rabbit(".", [...args, "--json"])).out);
+    assert(found.ms_min > 0 && found.ms_min <= found.ms_median && found.ms_median <= found.ms_max);
+    assertAlmostEquals(found.gb_per_s * found.ms_median, 128 * rowBytes / 1e6, 1e-9);
+    assertAlmostEquals(found.weights_per_s * found.ms_median / 1000, 128 * 64, 1e-6);
+  }
+  const plain = JSON.parse((await rabbit(".", ["matmul", "--rows", "64", "--activations", "i8", "--json"])).out);
+  assertEquals([plain.format, plain.columns, plain.activations], ["Q4B32", 576, "i8"]);
+});
 
 Deno.test("gen, quantize, verify and inspect print their lines, and --json the same keys and values", () =>
   inTemporary(async (cwd) => {
@@ -789,11 +962,11 @@ needs(FULL, { files: ["/dev/full"] }, () =>
       const shell = async (script: string) => {
         return text(await new Deno.Command("sh", { args: ["-c", script], cwd, env: { RABBIT_DEBUG: "" } }).output());
       };
-      assertEquals(await shell(`${line} > /dev/full`), {
-        code: 2,
-        out: "",
-        err: `rabbit: ${args[0]}: ${where}: ${reason}; free some space or write elsewhere\n`,
-      });
+      const message = `${where}: ${reason}; free some space or write elsewhere`;
+      const { code, out, err } = await shell(`${line} > /dev/full`);
+      assertEquals([code, out], [2, ""]);
+      if (args.includes("--json")) assertEquals(JSON.parse(err).message, message);
+      else assertEquals(err, `rabbit: ${args[0]}: ${message}\n`);
       // 1 would be an answer.
       assertEquals((await shell(`${line} > /dev/full 2> /dev/full`)).code, 2);
     }

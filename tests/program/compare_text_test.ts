@@ -319,7 +319,7 @@ Deno.test("rabbit advise refuses what can't be quantized or run", async () => {
       "quantize the float checkpoint that it was made from",
     ...["advise", "--in", QUANT.q4],
   );
-  await refused("--in DIR|FILE is missing; see rabbit advise --help", "advise");
+  await refused("FLOAT is missing; see rabbit advise --help", "advise");
   await inTemporary(async (directory) => {
     await refused(`cannot open ${directory}/none: no such file or directory`, "advise", "--in", `${directory}/none`);
     write(directory, { "empty.txt": "" });

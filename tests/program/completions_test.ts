@@ -124,7 +124,7 @@ Deno.test("rabbit completions of another shell is refused, and --json has the sc
   assertEquals(await rabbit(".", ["completions", "tcsh"]), {
     code: 2,
     out: "",
-    err: 'rabbit: completions: argument 1 takes bash or zsh or fish, found "tcsh"\n',
+    err: 'rabbit: completions: SHELL takes bash or zsh or fish, found "tcsh"\n',
   });
   const script = (await rabbit(".", ["completions", "bash"])).out;
   assertEquals(JSON.parse((await rabbit(".", ["completions", "bash", "--json"])).out), { script: script.slice(0, -1) });

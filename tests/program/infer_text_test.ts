@@ -321,9 +321,9 @@ Deno.test("rabbit infer refuses options of text that it can't follow", async () 
     );
     await refused("--chat needs --prompt", directory, "--chat");
     await refused("--system needs --chat", directory, "--system", "x", ...prompt);
-    await refused("--seed needs --temperature above 0: greedy decoding draws nothing", directory, "--seed", "1");
+    await refused("--seed needs --temperature above 0: greedy decoding samples nothing", directory, "--seed", "1");
     await refused(
-      "--top-p needs --temperature above 0: greedy decoding draws nothing",
+      "--top-p needs --temperature above 0: greedy decoding samples nothing",
       ...[directory, "--top-p", "0.5", "--temperature", "0"],
     );
     for (const bad of ["-1", "x", "101", "Infinity", "NaN", "0x1", "1,5"]) {

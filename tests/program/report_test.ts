@@ -117,7 +117,7 @@ Deno.test("rabbit report --text says what compare --text says, of all checkpoint
     const file = join(directory, "page.html");
     const ran = await run(model, ...quants, "--out", file, "--text", text, "--steps", "2", "--json");
     // The development model's vocab.json does not say how a text is split, of which there is a warning.
-    assert(ran.code === 0 && /^rabbit: warning: --text: [^\n]*\n$/.test(ran.err), ran.err);
+    assert(ran.code === 0 && /^\{"kind":"warning","message":"--text: [^\n]*"\}\n$/.test(ran.err), ran.err);
     const printed = JSON.parse(ran.out);
     const { data } = open(file);
     const { file: name, ...counts } = printed.text;

@@ -222,6 +222,8 @@ needs(
         assertMatch(plain.out, /^QUANT [^\n]*\nQUANT [^\n]*\n$/);
         tame(plain);
       }
+      const quiet = await onTerminal(cwd, ["quantize", "in", "o", "--force", "--quiet"], { TERM: "xterm" });
+      assertMatch(quiet.out, /^QUANT [^\n]*\nQUANT [^\n]*\n$/);
     }),
 );
 
@@ -258,5 +260,20 @@ needs(
     assertEquals(code, 0);
     const { bytes, peak } = JSON.parse(out).rss;
     assert(bytes > 20_000_000 && bytes <= peak && peak < held.length, `${bytes} ${peak}`);
+  },
+);
+
+needs(
+  "help is as wide as the terminal, and 80 columns where it says nothing",
+  { programs: ["script", "stty"] },
+  async () => {
+    const widest = (text: string) => Math.max(...text.split("\n").map((line) => line.length));
+    const piped = await rabbit(ROOT, ["--help"]);
+    for (const [columns, least] of [[60, 50], [110, 90]]) {
+      const { code, out } = await onTerminal(ROOT, ["--help"], {}, columns);
+      assertEquals(code, 0, out);
+      assert(widest(out) <= columns && widest(out) > least, out);
+    }
+    assertEquals((await onTerminal(ROOT, ["--help"])).out, piped.out);
   },
 );

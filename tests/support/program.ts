@@ -44,11 +44,19 @@ export async function rabbit(cwd: string, args: readonly string[], env: Record<s
 /**
  * Runs the program with a terminal of its own, by script(1); `out` is all that it sends there, errors included. From its
  * sources it runs without Deno's cache of code, since Deno tells a terminal of trouble with that.
+ *
+ * @param columns of the terminal, by stty(1); without them it has none to tell
  */
-export async function onTerminal(cwd: string, args: readonly string[], env: Record<string, string> = {}): Promise<Ran> {
+export async function onTerminal(
+  cwd: string,
+  args: readonly string[],
+  env: Record<string, string> = {},
+  columns?: number,
+): Promise<Ran> {
   const [path, ...before] = PROGRAM;
   const words = [path, ...before.flatMap((word) => word === "run" ? [word, "--no-code-cache"] : [word]), ...args];
-  const line = words.map((word) => `'${word}'`).join(" ");
+  const size = columns === undefined ? "" : `stty cols ${columns} && `;
+  const line = size + words.map((word) => `'${word}'`).join(" ");
   const options = { cwd, stdin: "null", env: { NO_COLOR: "1", RABBIT_DEBUG: "", TERM: "xterm", ...env } } as const;
   const ran = text(await new Deno.Command("script", { args: ["-qec", line, "/dev/null"], ...options }).output());
   return { ...ran, out: ran.out.replaceAll("\r\n", "\n") };

@@ -48,6 +48,7 @@ boots(
   async () => {
     const { code, out, err } = await guest([]);
     assertEquals({ code, err }, { code: 0, err: "" }, out);
+    assertMatch(out, /^COMPARE reference_float=unknown reference_quant=unknown$/m);
     assertMatch(out, /^COMPARE result match=true tokens=8 max_diff=0\.000000 mean_diff=0\.000000000$/m);
     assertMatch(out, /^COMPARE OK\nGUEST memory total=\d+ idle=\d+ most=\d+ peak_rss=\d+\nGUEST exit=0\n$/m);
   },

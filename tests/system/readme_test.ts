@@ -55,6 +55,10 @@ needs(KEYS, { files: ["/proc/self/status"] }, async () => {
   ) printed += (await rabbit(cwd, line.split(" "))).out;
   const drawn = ["infer", "--model", "smol-q8", "--prompt", "a", "--temperature", "1"];
   printed += (await rabbit(cwd, drawn)).out.replace(/^INFER text .*$/m, "INFER text text=");
+  // The line of a reference is for prompts that have one.
+  const reference = { prompt_ids: [1], tokens: [1] };
+  Deno.writeTextFileSync(`${cwd}/reference.json`, JSON.stringify(reference));
+  printed += (await rabbit(cwd, ["compare", "smol", "smol-q8", "--ids", "1", "--reference", "reference.json"])).out;
   Deno.removeSync(cwd, { recursive: true });
   const shape = (line: string) =>
     line.replace(/="[^"]*"/g, "=").split(" ").map((word) => word.replace(/=.*/, "=")).filter((w) => !/^\d+$/.test(w));
