@@ -12,6 +12,7 @@ import { ClosedPipe, UsageError } from "./lib/cli/errors.ts";
 import { commandHelp, programHelp } from "./lib/cli/help.ts";
 import { complaintOf, statusOf } from "./lib/cli/messages.ts";
 import { columns, complain, Output, printError, printText, speak, variable } from "./lib/cli/output.ts";
+import { unsupported } from "./lib/cli/platform.ts";
 import { VERSION } from "./lib/cli/version.ts";
 import { quote } from "./lib/errors.ts";
 import { checksAddresses, revision } from "rabbit/revision";
@@ -40,6 +41,8 @@ function helpOf([topic, ...more]: readonly string[]): string {
 
 async function run([word, ...rest]: readonly string[]): Promise<number> {
   // Errors of the command line itself are objects too; what follows -- is no flag.
+  const problem = unsupported(Deno.build.os);
+  if (problem !== undefined) throw new UsageError(problem);
   speak({ json: rest.slice(0, [...rest, "--"].indexOf("--")).includes("--json"), quiet: false });
   if (word === undefined || HELP.includes(word)) {
     printText(helpOf(rest));

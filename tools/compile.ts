@@ -1,12 +1,13 @@
 /**
  * `deno task compile`: makes the executable `rabbit` by `deno compile`. More arguments are passed on:
- * `deno task compile --target aarch64-unknown-linux-gnu --output rabbit-arm`.
+ * `deno task compile --target aarch64-unknown-linux-gnu --output rabbit-arm`. rabbit runs on Linux and macOS.
  *
  * @module
  */
 
 import { parseArgs } from "@std/cli/parse-args";
 import { dirname } from "@std/path/dirname";
+import { unsupported } from "../lib/cli/platform.ts";
 import { permissionFlags } from "../lib/cli/permissions.ts";
 import { revision } from "../lib/cli/revision.ts";
 import { engineFlags, UNCHECKED } from "../lib/kernels/engine_flags.ts";
@@ -33,6 +34,11 @@ const BUILD_ONLY = [
 
 const root = dirname(import.meta.dirname!);
 const { target } = parseArgs(Deno.args, { string: ["target"] });
+const problem = unsupported(target?.includes("-windows-") ? "windows" : target === undefined ? Deno.build.os : "linux");
+if (problem !== undefined) {
+  console.error(`compile: ${problem}`);
+  Deno.exit(2);
+}
 const machine = target === undefined
   ? Deno.build
   : { os: target.includes("-linux-") ? "linux" : "", arch: target.slice(0, target.indexOf("-")) };

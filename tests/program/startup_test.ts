@@ -126,6 +126,17 @@ needs("processStatus is /proc/self/status", { files: ["/proc/self/status"] }, ()
   assertEquals([1, 2, 13, 15].map(signalIsIgnored), [false, false, true, false]);
 });
 
+Deno.test("on Windows the program says in one line what to do, whatever it is asked", () =>
+  inTemporary(async (directory) => {
+    const source = `Object.defineProperty(Deno, "build", { value: { ...Deno.build, os: "windows" } });`;
+    for (const args of [["--version"], ["gate"], []]) {
+      const preload = ["--preload", `${directory}/probe.ts`, `${ROOT}main.ts`, ...args];
+      const { code, out, err } = await run(EXECUTABLE, directory, source, preload);
+      assertEquals([code, out], [2, ""]);
+      assert(/^rabbit: (gate: )?Windows is not supported; use WSL [^\n]*\n$/.test(err), err);
+    }
+  }));
+
 Deno.test("a file that Deno lets no program of limited permissions use is an error of one line", () =>
   inTemporary(async (directory) => {
     for (const args of [["gen", "--out", "/dev/new"], ["inspect", "/proc/self/mem"]]) {

@@ -7,6 +7,7 @@ import { COMMANDS } from "../../../lib/cli/commands.ts";
 import { Interrupted, NotSound, UsageError } from "../../../lib/cli/errors.ts";
 import { commandHelp, list, programHelp } from "../../../lib/cli/help.ts";
 import { complaintOf, statusOf } from "../../../lib/cli/messages.ts";
+import { unsupported } from "../../../lib/cli/platform.ts";
 import { CheckpointError, LimitError, NumericError, Refusal, SystemError } from "../../../lib/errors.ts";
 
 /** A text without what wrapping changes. */
@@ -102,4 +103,10 @@ Deno.test("statusOf is 1 for the answer no, the shell's status for a signal, and
     [new NotSound(bad), bad, new Interrupted("SIGINT", 130), new UsageError(""), new TypeError(), "x"].map(statusOf),
     [1, 2, 130, 2, 2, 2],
   );
+});
+
+Deno.test("Linux and macOS are supported, Windows is pointed to WSL, and other systems are named", () => {
+  assertEquals(["linux", "darwin"].map(unsupported), [undefined, undefined]);
+  assertMatch(unsupported("windows")!, /^Windows is not supported; use WSL/);
+  assertEquals(unsupported("freebsd"), "freebsd is not supported; rabbit runs on Linux and macOS");
 });
