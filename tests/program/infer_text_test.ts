@@ -356,3 +356,49 @@ Deno.test("rabbit infer refuses options of text that it can't follow", async () 
     assertMatch(broken.err, /^rabbit: infer: .*chat_template\.jinja: chat template: [^\n]+\n$/);
   });
 });
+
+Deno.test("without a prompt it is the published text in the model's own tokens, where tokenizer.json has them", async () => {
+  await inTemporary(async (temporary) => {
+    const text = "The capital of France is";
+    const directory = model(join(temporary, "m"));
+    const of = async (...args: string[]) => {
+      const { tokens, text } = await result(directory, ...args, "--steps", "3");
+      return { tokens, text };
+    };
+    assertEquals(await of(), await of("--ids", ids(text)));
+    assertEquals(await of(), await of("--prompt", text));
+    const compare = async (...args: string[]) => {
+      const { code, out, err } = await rabbit(ROOT, ["compare", directory, directory, "--steps", "3", ...args]);
+      assertEquals([code, err], [0, ""]);
+      return steady(out).filter((line) => !line.startsWith("COMPARE memory "));
+    };
+    assertEquals(await compare(), await compare("--ids", ids(text)));
+    // vocab.json and merges.txt do not say how a text becomes tokens: then the ids are those of SmolLM2.
+    Deno.removeSync(join(directory, "tokenizer.json"));
+    write(directory, { "vocab.json": "{}", "merges.txt": "" });
+    const line = "the default prompt has the id 504, the vocabulary ends at 319; give --ids";
+    await refused(line, directory);
+  });
+});
+
+Deno.test("rabbit compare prints both answers as text where there is a tokenizer", async () => {
+  await inTemporary(async (temporary) => {
+    const directory = model(join(temporary, "m"), TEXTS);
+    const compare = (...args: string[]) => rabbit(ROOT, ["compare", directory, directory, ...PROMPT, ...args]);
+    const { code, out, err } = await compare();
+    assertEquals([code, err], [0, ""]);
+    const [float, quant, ...rest] = out.split("\n");
+    assertEquals([float, quant], ["float", "quant"].map((which) => `COMPARE tokens_${which} ${ANSWER.join(" ")}`));
+    for (const [n, which] of ["float", "quant"].entries()) {
+      const said = new RegExp(`^COMPARE text_${which} text=(".*")$`).exec(rest[n])![1];
+      assertEquals(JSON.parse(said), SAID);
+    }
+    const object = JSON.parse((await compare("--json")).out);
+    assertEquals([object.text_float, object.text_quant], [{ text: SAID }, { text: SAID }]);
+    // The ids are right without a tokenizer.
+    write(directory, { "tokenizer.json": "{" });
+    const broken = await compare();
+    assertEquals([broken.code, broken.out.includes("text_")], [0, false]);
+    assertMatch(broken.err, /^rabbit: warning: compare: no text: .*tokenizer\.json: not valid JSON: [^\n]*\n$/);
+  });
+});
