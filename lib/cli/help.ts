@@ -9,6 +9,40 @@ import { type Command, COMMON, type Flag, type Flags, type Positional, valueOf }
 /** What the program is. */
 export const PROGRAM = "make, check and run quantized checkpoints of Llama-family language models";
 
+/** What the exit status means. */
+export const EXITS: readonly (readonly [string, string])[] = [
+  ["0", "yes, or done"],
+  ["1", "the answer is no"],
+  ["2", "trouble: wrong usage, input that can't be read or is refused, a full disk"],
+  ["129, 130, 131, 143", "interrupted by SIGHUP, SIGINT, SIGQUIT, SIGTERM; nothing is left behind"],
+];
+
+/** The variables of the environment that the program reads. */
+export const ENVIRONMENT: readonly (readonly [string, string])[] = [
+  ["RABBIT_DEBUG", "adds the stack trace to an error, if it is set and not empty"],
+  ["TERM", "progress is shown if it is set, not empty and not dumb"],
+  ["RABBIT_CHECKED", "if it is set and not empty, rabbit refuses to run without the engine's checks of addresses"],
+];
+
+/** How errors are reported. */
+export const ERRORS =
+  "An error is one line on standard error. With --json errors and warnings are JSON objects, one a " +
+  "line, of which all but kind and message may be absent:";
+
+/** The keys of an error's object: see messages.ts. */
+export const ERROR_KEYS: readonly (readonly [string, string])[] = [
+  [
+    "kind",
+    "usage, checkpoint (a file is not what it should be), output (what would be overwritten), system (such as a full disk), " +
+    "limit (more than the model or the memory has room for), numeric (a value is not finite), interrupted, internal, or warning",
+  ],
+  ["file", "the file or directory"],
+  ["tensor", "the tensor in the file"],
+  ["field", "the field of the file"],
+  ["message", "the whole message, in one line"],
+  ["advice", "what to do, or what is needed: the end of the message"],
+];
+
 /** The terms of a table are in a column of their own, but for longer ones. */
 const MAX_TERM = 26;
 
@@ -34,8 +68,8 @@ export function describe({ help, required, unset, default: value }: Flag): strin
 }
 
 /** What an argument is. */
-export function describeArgument({ help, alias }: Positional): string {
-  return alias === undefined ? help : `${help} (or --${alias})`;
+export function describeArgument({ name, help, alias }: Positional): string {
+  return alias === undefined ? help : `${help} (or --${alias} ${name})`;
 }
 
 /** What follows a command's name, part by part. */
@@ -64,13 +98,18 @@ export function argumentRows({ positionals }: Command): [string, string][] {
   return positionals.map((positional) => [positional.name, describeArgument(positional)]);
 }
 
+/** A command with all that may follow it, after a word; the lines are at most `columns` long. */
+export function usage(command: Command, columns: number, before = ""): string {
+  const head = `${before}rabbit ${command.name} `;
+  return head + wrapWords(usageOf(command), columns, head.length);
+}
+
 /** The help of one command. */
 export function commandHelp(command: Command, columns: number): string {
   const rows = [...argumentRows(command), ...flagRows(command.flags), ...flagRows(COMMON)];
-  const usage = `usage: rabbit ${command.name} `;
   return [
     wrap(`rabbit ${command.name}: ${command.summary}`, columns),
-    usage + wrapWords(usageOf(command), columns, usage.length),
+    usage(command, columns, "usage: "),
     table(rows, columns),
     ...(command.details ?? []).map((detail) =>
       typeof detail === "string" ? wrap(detail, columns) : table(detail, columns)

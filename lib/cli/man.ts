@@ -1,5 +1,5 @@
 import { type Command, command, COMMON } from "./arguments.ts";
-import { argumentRows, flagRows, PROGRAM, statusOf, usageOf } from "./help.ts";
+import { argumentRows, ENVIRONMENT, ERROR_KEYS, ERRORS, EXITS, flagRows, PROGRAM, statusOf, usageOf } from "./help.ts";
 
 /**
  * `rabbit man`
@@ -35,6 +35,8 @@ export function manual(commands: readonly Command[], version: string): string {
     "Results go to standard output as lines",
     '.IR "NAME key" = value ...',
     "or as one JSON object; progress and errors go to standard error.",
+    ...lines(ERRORS),
+    ...tagged(ERROR_KEYS),
     ...tagged([
       ["rabbit help COMMAND, rabbit COMMAND --help", "explains a command"],
       ["rabbit --version", "prints the version"],
@@ -44,21 +46,9 @@ export function manual(commands: readonly Command[], version: string): string {
     ".SH OPTIONS OF EVERY COMMAND",
     ...tagged(flagRows(COMMON)),
     ".SH EXIT STATUS",
-    ...tagged([
-      ["0", "yes, or done"],
-      ["1", "the answer is no"],
-      ["2", "trouble: wrong usage, input that can't be read or is refused, a full disk"],
-      ["129, 130, 131, 143", "interrupted by SIGHUP, SIGINT, SIGQUIT, SIGTERM; nothing is left behind"],
-    ]),
+    ...tagged(EXITS),
     ".SH ENVIRONMENT",
-    ...tagged([
-      ["RABBIT_DEBUG", "adds the stack trace to an error, where it is set and not empty"],
-      ["TERM", "progress is shown where it is set, not empty and not dumb"],
-      [
-        "RABBIT_CHECKED",
-        "where it is set and not empty, rabbit refuses to run without the engine's checks of addresses",
-      ],
-    ]),
+    ...tagged(ENVIRONMENT),
     ".SH EXAMPLES",
     ".nf",
     ...commands.map(({ example }) => roff(example)),
