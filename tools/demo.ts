@@ -19,16 +19,19 @@ interface Step {
 /** The lines of verify that are about the checkpoint and not about one tensor. */
 const SUMMARY = /^VERIFY (?!tensor=)/;
 
+/** The lines of compare but for the texts, since random weights say nothing that can be read. */
+const FIGURES = /^COMPARE (?!text_)/;
+
 /** The widths and their checkpoints, narrowest first. */
 const QUANTIZED = WIDTHS.toSorted((a, b) => a.bits - b.bits).map(({ bits, label }) => {
   return { bits: String(bits), label, model: `model-q${bits}` };
 });
 
 const STEPS: readonly Step[] = [
-  { says: "A model with random weights, in bfloat16:", args: ["gen", "--out", "model"] },
+  { says: "A model with random weights, in bfloat16:", args: ["gen", "model"] },
   ...QUANTIZED.map(({ bits, label, model }): Step => ({
     says: `For ${label}, ${bits} bits a weight:`,
-    args: ["quantize", "--in", "model", "--out", model, "--bits", bits],
+    args: ["quantize", "model", model, "--bits", bits],
   })),
   ...QUANTIZED.map(({ bits, model }): Step => ({
     says: `At ${bits} bits, every block read, checked, and derived again from the source:`,
@@ -38,6 +41,7 @@ const STEPS: readonly Step[] = [
   ...QUANTIZED.toReversed().map(({ bits, model }): Step => ({
     says: `Do ${bits} bits keep the answer? (The answers of random weights turn on tiny margins.)`,
     args: ["compare", "model", model],
+    show: FIGURES,
     asks: true,
   })),
   { says: "Weights that a width holds exactly must decode alike:", args: ["gate"] },
@@ -45,7 +49,14 @@ const STEPS: readonly Step[] = [
 
 const binary = Deno.env.get("RABBIT_BIN");
 const main = `${import.meta.dirname}/../main.ts`;
-const [program, prefix] = binary ? [Deno.realPathSync(binary), []] : [Deno.execPath(), ["run", "--allow-all", main]];
+// Quiet is Deno, which would tell of every package that it downloads.
+const [program, prefix] = binary
+  ? [Deno.realPathSync(binary), []]
+  : [Deno.execPath(), ["run", "--quiet", "--frozen", "--allow-all", main]];
+
+/** How a user who ran this runs rabbit. */
+const rabbit = binary ??
+  (Deno.env.get("npm_command") === "exec" ? `npx -y deno@${Deno.version.deno}` : "deno") + " task -q rabbit";
 
 /** Runs one step in `directory`, prints it, and says whether it succeeded. */
 function take({ says, args, show = /^/, asks = false }: Step, directory: string): boolean {
@@ -64,7 +75,12 @@ function take({ says, args, show = /^/, asks = false }: Step, directory: string)
 
 const directory = Deno.makeTempDirSync({ prefix: "rabbit-demo-" });
 try {
-  if (!STEPS.every((step) => take(step, directory))) Deno.exitCode = 1;
+  if (STEPS.every((step) => take(step, directory))) {
+    console.log(
+      "Next, a model of your own: a directory with model.safetensors, config.json and the tokenizer's files.\n" +
+        `$ ${rabbit} quantize MODEL MODEL-q8 --bits 8`,
+    );
+  } else Deno.exitCode = 1;
 } finally {
   Deno.removeSync(directory, { recursive: true });
 }
