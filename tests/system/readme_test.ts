@@ -1,20 +1,27 @@
 /**
- * The README's commands, run as they stand there, on a built-in model that is called what the README calls its model.
+ * The commands of README and docs, run as they stand there, on a built-in model that is called what the README calls its model.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import config from "../../deno.json" with { type: "json" };
-import { rabbit } from "../support/program.ts";
+import { inTemporary, rabbit } from "../support/program.ts";
 import { needs } from "../support/needs.ts";
 
-const README = Deno.readTextFileSync(new URL("../../README.md", import.meta.url));
+/** README and the pages of docs; docs/commands.md is generated from the program, and checked so. */
+const PAGES = ["README.md", ...["gguf", "guest", "measuring", "performance", "text"].map((name) => `docs/${name}.md`)]
+  .map((path) => ({ path, text: Deno.readTextFileSync(new URL(`../../${path}`, import.meta.url)) }));
+const ALL = PAGES.map(({ text }) => text).join("\n");
 
 /** Some of the text that the README measures: all of it takes the built-in model a minute. */
 const OPTICKS = Deno.readTextFileSync(new URL("../../fixtures/opticks.txt", import.meta.url)).slice(0, 1000);
 
-/** The lines of the README that are rabbit's commands, in their order, without a prompt or a comment. */
-const COMMANDS = README.split("\n").map((line) => /^(?:\$ )?rabbit ((?:[a-z]+)\b.*?)(?: +#.*)?$/.exec(line)?.[1])
-  .filter((line) => line !== undefined && !line.startsWith("COMMAND"));
+/** The lines of a page's code blocks that are rabbit's commands, in their order, without a prompt or a comment. */
+function commandsOf(page: string): string[] {
+  return page.split("```").filter((_, n) => n % 2 === 1).join("\n").split("\n").map((line) =>
+    /^(?:\$ )?rabbit ((?:[a-z]+)\b.*?)(?: +#.*)?$/.exec(line)?.[1]
+  )
+    .filter((line) => line !== undefined);
+}
 
 /** The arguments of a line, without what the shell makes of the output. */
 function words(line: string): string[] {
@@ -22,24 +29,44 @@ function words(line: string): string[] {
   return [...line.matchAll(/"([^"]*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain);
 }
 
-Deno.test("README: every rabbit command runs, on a model of the same name", async () => {
-  const cwd = Deno.makeTempDirSync();
-  assertEquals((await rabbit(cwd, ["gen", "--out", "smol"])).code, 0);
-  const settings = { chat_template: "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}" };
-  Deno.writeTextFileSync(`${cwd}/smol/tokenizer_config.json`, JSON.stringify(settings));
-  assert(COMMANDS.length >= 6, `found ${COMMANDS.length} commands`);
-  Deno.writeTextFileSync(`${cwd}/opticks.txt`, OPTICKS);
-  // The page shows compare first, and only then how its inputs are made.
-  const ordered = COMMANDS.toSorted((a, b) => Number(a!.startsWith("compare")) - Number(b!.startsWith("compare")));
-  assertEquals((await rabbit(cwd, ["quantize", "--in", "smol", "--out", "smol-q4"])).code, 0);
-  for (const line of ordered) {
-    const args = words(line!);
-    const { code, err } = await rabbit(cwd, args);
-    // compare may answer no.
-    assert(code === 0 || (args[0] === "compare" && code === 1), `rabbit ${line}: exit ${code}, ${err}`);
+/** Where a command writes. */
+function outputOf(args: readonly string[]): string | undefined {
+  if (args[0] === "report") return args[args.indexOf("--out") + 1];
+  const paths = args.slice(1).filter((word, n) => !word.startsWith("--") && !args[n].startsWith("--"));
+  return { quantize: paths[1], import: paths[1], export: paths[1], gen: paths[0] }[args[0]];
+}
+
+for (const { path, text } of PAGES) {
+  const commands = commandsOf(text);
+  if (commands.length === 0) continue;
+  Deno.test(`${path}: every rabbit command runs, on a model of the same name`, () =>
+    inTemporary(async (cwd) => {
+      assertEquals((await rabbit(cwd, ["gen", "smol"])).code, 0);
+      const settings = { chat_template: "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}" };
+      Deno.writeTextFileSync(`${cwd}/smol/tokenizer_config.json`, JSON.stringify(settings));
+      Deno.writeTextFileSync(`${cwd}/opticks.txt`, OPTICKS);
+      for (const bits of ["4", "8"]) {
+        assertEquals((await rabbit(cwd, ["quantize", "smol", `smol-q${bits}`, "--bits", bits])).code, 0);
+      }
+      assertEquals((await rabbit(cwd, ["export", "smol", "SmolLM2-135M-Instruct.Q4_1.gguf"])).code, 0);
+      for (const line of commands) {
+        const args = words(line);
+        const output = outputOf(args);
+        if (output !== undefined) quietlyRemove(`${cwd}/${output}`);
+        const { code, err } = await rabbit(cwd, args);
+        // compare may answer no.
+        assert(code === 0 || (args[0] === "compare" && code === 1), `rabbit ${line}: exit ${code}, ${err}`);
+      }
+    }));
+}
+
+function quietlyRemove(path: string): void {
+  try {
+    Deno.removeSync(path, { recursive: true });
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
   }
-  Deno.removeSync(cwd, { recursive: true });
-});
+}
 
 const KEYS = "README: the keys of its sample lines are the keys that the program prints";
 
@@ -51,7 +78,7 @@ needs(KEYS, { files: ["/proc/self/status"] }, async () => {
   Deno.writeTextFileSync(`${cwd}/opticks.txt`, OPTICKS);
   let printed = quantized.out;
   for (
-    const line of ["compare smol smol-q8", "compare smol smol-q8 --text opticks.txt", "advise --in smol"]
+    const line of ["compare smol smol-q8", "compare smol smol-q8 --text opticks.txt", "advise smol"]
   ) printed += (await rabbit(cwd, line.split(" "))).out;
   const drawn = ["infer", "--model", "smol-q8", "--prompt", "a", "--temperature", "1"];
   printed += (await rabbit(cwd, drawn)).out.replace(/^INFER text .*$/m, "INFER text text=");
@@ -63,7 +90,7 @@ needs(KEYS, { files: ["/proc/self/status"] }, async () => {
   const shape = (line: string) =>
     line.replace(/="[^"]*"/g, "=").split(" ").map((word) => word.replace(/=.*/, "=")).filter((w) => !/^\d+$/.test(w));
   const known = new Set(printed.trimEnd().split("\n").map((line) => shape(line).join(" ")));
-  const samples = README.split("\n").filter((line) =>
+  const samples = ALL.split("\n").filter((line) =>
     /^(QUANT|COMPARE|ADVISE|INFER) /.test(line) && !/^COMPARE (OK|DIFFER)$/.test(line)
   );
   assert(samples.length >= 8);
@@ -71,7 +98,7 @@ needs(KEYS, { files: ["/proc/self/status"] }, async () => {
 });
 
 Deno.test("README: the tasks that it names are in deno.json", () => {
-  const named = [...README.matchAll(/(?:deno|deno@[\d.]+) task ([a-z]+)/g)].map(([, name]) => name);
+  const named = [...ALL.matchAll(/(?:deno|deno@[\d.]+) task ([a-z]+)/g)].map(([, name]) => name);
   assert(named.includes("demo") && named.includes("test"));
   for (const name of named) assert(name in config.tasks, `no task ${name}`);
 });

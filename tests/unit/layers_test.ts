@@ -139,7 +139,9 @@ Deno.test("docs/architecture.md names every folder of lib, and files that exist"
   const named = [...text.matchAll(/`([\w./]+)`/g)].map(([, name]) => name);
   const folders = files.map((path) => path.split("/").slice(0, 2).join("/")).filter((path) => !path.endsWith(".ts"));
   assertEquals(folders.filter((path) => !named.includes(path)), []);
-  const all = ["docs", "lib", "tests", "fixtures"].flatMap((root) => tree(ROOT + root).map((path) => `${root}/${path}`));
+  const all = ["docs", "lib", "tests", "fixtures"].flatMap((root) =>
+    tree(ROOT + root).map((path) => `${root}/${path}`)
+  );
   const known = (name: string) => [...all, "main.ts"].some((path) => path === name || path.endsWith(`/${name}`));
   assertEquals(named.filter((name) => /\.(ts|py|json|md)$/.test(name) && !known(name)), []);
 });
