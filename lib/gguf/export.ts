@@ -161,16 +161,30 @@ function* chunksOf(tensor: Planned, headDim: number, reader: TensorReader): Gene
     const bytes = new Uint8Array(count * rowBytes);
     reader.read(source.huggingFace, row * rowBytes, bytes);
     checkFinite(reader, source.huggingFace, from, row, columns, bytes);
-    const out = shape.length === 1 ? singles(from, bytes) : bytes;
+    const out = shape.length === 1 ? singles(reader, source.huggingFace, from, row, bytes) : bytes;
     type.fromTwin?.(out);
     yield source.interleaved ? interleaveRows(out, type.blockBytes * columns / type.blockWeights) : out;
   }
 }
 
-/** Weights as binary32. */
-function singles(from: Format, bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+/** The elements of a vector from `row` on as binary32, which has no place for the largest of F64. */
+function singles(
+  reader: TensorReader,
+  tensor: string,
+  from: Format,
+  row: number,
+  bytes: Uint8Array<ArrayBuffer>,
+): Uint8Array<ArrayBuffer> {
   const values = new Float32Array(bytes.length / from.blockBytes);
   from.decode(new DataView(bytes.buffer), 0, values.length, values);
+  const large = values.findIndex((value) => !Number.isFinite(value));
+  if (large >= 0) {
+    const value = new Float64Array(bytes.buffer)[large];
+    throw new CheckpointError(
+      { path: reader.find(tensor)!.path, tensor },
+      `row ${row + large} column 0: ${value} overflows binary32, which llama.cpp's vectors have`,
+    );
+  }
   return new Uint8Array(values.buffer);
 }
 

@@ -1,7 +1,7 @@
 // What GGUF's metadata say of a model, as import reads and export writes them; the factors of fixtures/gguf/rope_freqs.json
 // were computed as llama.cpp's converter does.
 
-import { assert, assertEquals, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { join } from "@std/path/join";
 import { parseConfig } from "../../../lib/model/config.ts";
 import { architectureOf, configOf, metadataOf } from "../../../lib/gguf/names.ts";
@@ -219,6 +219,35 @@ Deno.test("import and export refuse a weight that is not finite, naming its row 
           `${model}/model.safetensors: tensor "${name}": row 3 column 5: the weight is not finite; the file is damaged, make or download it again`,
         );
       }
+    }
+    assertEquals(tree(directory).filter((name) => name.includes("partial")), []);
+  }));
+
+Deno.test("export refuses an element of a vector of F64 that overflows binary32, naming its row and value", () =>
+  inTemporary(async (directory) => {
+    const path = join(directory, "x.gguf");
+    const name = "model.norm.weight";
+    const entries = entriesOf(Deno.readFileSync(join(TINY, "model.safetensors")));
+    const norm = entries.find((entry) => entry.name === name)!;
+    const values = new Float64Array(norm.shape[0]).fill(1);
+    Object.assign(norm, { dtype: "F64", bytes: new Uint8Array(values.buffer) });
+    const model = join(directory, "model");
+    const make = async () => {
+      write(model, { "model.safetensors": safetensors(entries) });
+      await exportGguf(planExport(openCheckpoint(model), configFrom(TINY), "config.json", undefined), path, {
+        force: true,
+      });
+    };
+    // The largest that rounds to a number of binary32, and the next one of binary64.
+    values[2] = 2 ** 128 - 2 ** 103 - 2 ** 75;
+    await make();
+    for (const large of [2 ** 128 - 2 ** 103, -1e300]) {
+      values[2] = large;
+      const error = await assertRejects(make, CheckpointError);
+      assertEquals(
+        error.message,
+        `${model}/model.safetensors: tensor "${name}": row 2 column 0: ${large} overflows binary32, which llama.cpp's vectors have`,
+      );
     }
     assertEquals(tree(directory).filter((name) => name.includes("partial")), []);
   }));
