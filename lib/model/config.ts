@@ -246,9 +246,12 @@ export function parseConfig(path: string, text: string): Config {
   const hidden = fields.count("hidden_size", DEFAULTS.hidden_size, MOST.hidden_size);
   const heads = fields.count("num_attention_heads", DEFAULTS.num_attention_heads, MOST.num_attention_heads);
   // To transformers null is the number of query heads, whatever the class's default.
-  const groups = fields.get("num_key_value_heads") === null ? heads : defaults.num_key_value_heads ?? heads;
-  const kvHeads = fields.count("num_key_value_heads", groups, MOST.num_key_value_heads);
-  const headDim = fields.count("head_dim", defaults.head_dim ?? hidden / heads);
+  const kvHeads = fields.get("num_key_value_heads") === null
+    ? heads
+    : fields.count("num_key_value_heads", defaults.num_key_value_heads ?? heads, MOST.num_key_value_heads);
+  const headDim = fields.get("head_dim") === null && defaults.head_dim === undefined
+    ? hidden / heads
+    : fields.count("head_dim", defaults.head_dim ?? hidden / heads);
   if (headDim > MOST.head_dim) fields.fail("head_dim", `${headDim} is more than ${MOST.head_dim}`);
   if (!Number.isInteger(headDim) || headDim % 4 !== 0) {
     fields.fail("head_dim", `${headDim} is not a multiple of 4, which the decoder needs`);
@@ -257,8 +260,8 @@ export function parseConfig(path: string, text: string): Config {
     fields.fail("num_key_value_heads", `${kvHeads} does not divide the ${heads} attention heads`);
   }
   const layers = fields.count("num_hidden_layers", DEFAULTS.num_hidden_layers, MOST.num_hidden_layers);
-  const attentionBias = fields.flag("attention_bias") ?? false;
-  const bias = (has: boolean | "attention_bias") => has === "attention_bias" ? attentionBias : has;
+  const bias = (has: boolean | "attention_bias") =>
+    has === "attention_bias" ? fields.flag("attention_bias") ?? false : has;
   return {
     architecture,
     qkvBias: bias(cls.qkvBias),
@@ -301,22 +304,25 @@ function classOf(fields: Fields): [string, Class] {
     return [name, cls];
   }
   const found = [...CLASSES].find(([, { modelType }]) => modelType === type);
-  return found ?? fields.fail("model_type", `${show(type)} is not supported; the decoder knows ${known}`);
+  if (found !== undefined) return found;
+  const problem = type === undefined ? "is missing, and so are architectures" : `${show(type)} is not supported`;
+  fields.fail("model_type", `${problem}; the decoder knows ${known}`);
 }
 
 /** Refuses keys that change the arithmetic in a way that the decoder does not know. */
 function refuseOthers(fields: Fields, { mlpBias }: Class): void {
   const only = (field: string, allowed: readonly unknown[]) => {
     const value = fields.get(field);
-    if (value !== undefined && value !== null && !allowed.includes(value)) {
-      const known = allowed.length > 0 ? `; the decoder knows ${allowed.map(show).join(", ")}` : "";
+    if (value !== undefined && !allowed.includes(value)) {
+      const named = allowed.filter((value) => value !== null);
+      const known = named.length > 0 ? `; the decoder knows ${named.map(show).join(", ")}` : "";
       fields.fail(field, `${show(value)} is not supported${known}`);
     }
   };
   only("hidden_act", ["silu", "swish"]);
-  only("partial_rotary_factor", [1]);
+  only("partial_rotary_factor", [1, null]);
   if (mlpBias) only("mlp_bias", [false]);
-  for (const [field, neutral] of OTHERS) only(field, neutral);
+  for (const [field, neutral] of OTHERS) only(field, [...neutral, null]);
   // 1 where a layer rotates, 0 where it does not.
   const rotated = fields.get("no_rope_layers");
   if (rotated !== undefined && rotated !== null && !(Array.isArray(rotated) && rotated.every((flag) => flag === 1))) {

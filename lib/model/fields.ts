@@ -8,7 +8,9 @@ import { CheckpointError, quote } from "../errors.ts";
 
 /** A value for a message. */
 export function show(value: unknown): string {
-  return typeof value === "string" ? quote(value) : String(JSON.stringify(value)).slice(0, 80);
+  if (typeof value === "string") return quote(value);
+  // JSON has no infinity, but numbers that are one, such as 1e999.
+  return typeof value === "number" ? String(value) : String(JSON.stringify(value)).slice(0, 80);
 }
 
 /** The ids of an `eos_token_id`, which is one id, a list, or absent; undefined if it is something else. */
@@ -17,7 +19,10 @@ export function idsOf(value: unknown): number[] | undefined {
   return ids.every((id) => Number.isSafeInteger(id)) ? ids as number[] : undefined;
 }
 
-/** Reads fields of a JSON object. A field that is null counts as absent, where its class gives null no meaning. */
+/**
+ * Reads fields of a JSON object. Null is a value: a class that has a default for an absent number refuses null for it, or
+ * gives null a meaning of its own.
+ */
 export class Fields {
   constructor(readonly path: string, readonly json: Record<string, unknown>, readonly prefix = "") {}
 
@@ -31,7 +36,8 @@ export class Fields {
   }
 
   #number(field: string, fallback: number | undefined, wanted: string, ok: (n: number) => boolean): number {
-    const value = this.get(field) ?? fallback;
+    const found = this.get(field);
+    const value = found === undefined ? fallback : found;
     if (value === undefined) this.fail(field, "is missing");
     if (typeof value !== "number" || (value !== fallback && !ok(value))) {
       this.fail(field, `expected ${wanted}, found ${show(value)}`);
@@ -65,13 +71,15 @@ export class Fields {
     return this.#number(field, fallback, "a number of 1 or more", (n) => n >= 1 && Math.fround(n) < Infinity);
   }
 
+  /** True or false; undefined if it is absent. */
   flag(field: string): boolean | undefined {
     const value = this.get(field);
-    if (value === undefined || value === null) return undefined;
+    if (value === undefined) return undefined;
     if (typeof value !== "boolean") this.fail(field, `expected true or false, found ${show(value)}`);
     return value;
   }
 
+  /** An object; absent and null mean none. */
   object(field: string): Fields | undefined {
     const value = this.get(field);
     if (value === undefined || value === null) return undefined;

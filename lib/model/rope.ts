@@ -53,9 +53,9 @@ export function rotary(fields: Fields, headDim: number): Rotary {
 
 /** theta^(-2n/d), scaled. https://github.com/huggingface/transformers modeling_rope_utils */
 function scaled(config: Fields, fields: Fields, headDim: number): Rotary {
-  const [type, old] = ["rope_type", "type"].map((field) => fields.get(field) ?? undefined);
-  const name = type ?? old ?? "default";
-  if (old !== undefined && old !== name) {
+  const [type, old] = ["rope_type", "type"].map((field) => fields.get(field));
+  const name = [type, old, "default"].find((name) => name !== undefined);
+  if ((old ?? undefined) !== undefined && old !== name) {
     fields.fail("type", `${show(old)} contradicts rope_type, ${show(name)}; remove one of them`);
   }
   const known = SCALINGS.get(name);
@@ -68,9 +68,11 @@ function scaled(config: Fields, fields: Fields, headDim: number): Rotary {
     if (field === "partial_rotary_factor" && value === 1) continue;
     fields.fail(field, `${show(value)} is not supported${field === "partial_rotary_factor" ? "" : ` in ${scaling}`}`);
   }
-  const outer = config.atLeastOne("rope_theta", ROPE_THETA);
+  // To transformers null at the top is no theta, which is one too few only where there is none inside.
+  const unused = config.get("rope_theta") === null && fields.get("rope_theta") !== undefined;
+  const outer = unused ? ROPE_THETA : config.atLeastOne("rope_theta", ROPE_THETA);
   const base = fields.atLeastOne("rope_theta", outer);
-  if (base !== outer && (config.get("rope_theta") ?? undefined) !== undefined) {
+  if (base !== outer && !unused && config.get("rope_theta") !== undefined) {
     fields.fail("rope_theta", `${base} contradicts the rope_theta at the top, ${outer}; remove one of them`);
   }
   const plain = Array.from({ length: headDim / 2 }, (_, n) => base ** (-2 * n / headDim));

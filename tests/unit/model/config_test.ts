@@ -70,7 +70,7 @@ Deno.test("parseConfig takes what is there, and the defaults of transformers for
   assertEquals(parse({ tie_word_embeddings: true }).tied, true);
 });
 
-Deno.test("parseConfig takes null for a field that is not there", () => {
+Deno.test("parseConfig takes null for a field that is not there, where the class does", () => {
   const nulls = {
     hidden_size: 64,
     head_dim: null,
@@ -78,15 +78,58 @@ Deno.test("parseConfig takes null for a field that is not there", () => {
     rope_parameters: null,
     sliding_window: null,
     quantization_config: null,
-    attention_bias: null,
-    tie_word_embeddings: null,
-    rope_theta: null,
+    partial_rotary_factor: null,
+    use_sliding_window: null,
+    max_window_layers: null,
     layer_types: null,
-    hidden_act: null,
-    max_position_embeddings: null,
-    rms_norm_eps: null,
   };
   assertEquals(parse(nulls), parse());
+  for (const name of ["Mistral", "Qwen2"]) {
+    const changes = { architectures: [`${name}ForCausalLM`], num_attention_heads: 32, hidden_size: 128 };
+    assertEquals(parse({ ...changes, attention_bias: null, mlp_bias: null }), parse(changes));
+  }
+  // At the top it counts only where there is no other.
+  const inside = { rope_parameters: { rope_theta: 16 } };
+  assertEquals(parse({ ...inside, rope_theta: null }), parse(inside));
+});
+
+Deno.test("parseConfig refuses null where the class does", () => {
+  // Of transformers 5.24: the fields of the configurations whose types do not allow None.
+  const all = [
+    ...["hidden_act", "rms_norm_eps", "tie_word_embeddings", "max_position_embeddings", "vocab_size", "hidden_size"],
+    ...["num_hidden_layers", "num_attention_heads", "intermediate_size"],
+  ];
+  const windows = ["use_sliding_window", "max_window_layers"];
+  for (
+    const [name, own] of [
+      ["Llama", ["attention_bias", "mlp_bias"]],
+      ["Mistral", []],
+      ["Qwen2", windows],
+      ["Qwen3", ["attention_bias", "head_dim", ...windows]],
+    ] as const
+  ) {
+    const base = { architectures: [`${name}ForCausalLM`], num_attention_heads: 32, hidden_size: 128 };
+    const switched = { ...base, use_sliding_window: true, sliding_window: 7 };
+    for (const field of [...all, ...own]) {
+      const error = assertThrows(() => parse({ ...switched, [field]: null }), CheckpointError, "", `${name} ${field}`);
+      assert(error.message.startsWith(`config.json: ${field}: `), error.message);
+      assert(error.message.includes("null"), error.message);
+    }
+  }
+  // These have no type there, and fail when the angles are computed.
+  for (
+    const [changes, place] of [
+      [{ rope_theta: null }, "rope_theta"],
+      [{ rope_theta: null, rope_parameters: { rope_type: "default" } }, "rope_theta"],
+      [{ rope_theta: 16, rope_parameters: { rope_theta: null } }, "rope_parameters rope_theta"],
+      [{ rope_parameters: { rope_type: null, rope_theta: 16 } }, "rope_parameters rope_type"],
+      [{ rope_scaling: { rope_type: null, type: "linear", factor: 2 } }, "rope_scaling type"],
+      [{ rope_scaling: { rope_type: "linear", factor: null } }, "rope_scaling factor"],
+    ] as const
+  ) {
+    const error = assertThrows(() => parse(changes), CheckpointError, "", JSON.stringify(changes));
+    assert(error.message.startsWith(`config.json: ${place}: `), error.message);
+  }
 });
 
 Deno.test("parseConfig takes null for none where transformers does", () => {
@@ -192,7 +235,6 @@ Deno.test("parseConfig reads rope_theta in each of its places", () => {
       [{ rope_parameters: { rope_theta: 16, partial_rotary_factor: 1 } }],
       [{ rope_parameters: { rope_theta: 16, factor: null } }],
       [{ rope_parameters: { rope_theta: 16 }, rope_theta: 16.0 }],
-      [{ rope_parameters: { rope_theta: null }, rope_theta: 16 }],
       [{ rope_scaling: { rope_type: "default", rope_theta: 16 } }],
       [{ rope_scaling: {}, rope_parameters: { rope_theta: 16 } }],
       [{ rope_scaling: { rope_theta: 16 }, rope_parameters: { rope_type: "default", rope_theta: 16 } }],
@@ -268,7 +310,11 @@ const REFUSED: readonly [Record<string, unknown>, string][] = [
   [{ architectures: [7] }, `architectures: 7 ${KNOWN}`],
   [{ architectures: ["toString"] }, `architectures: "toString" ${KNOWN}`],
   [{ architectures: undefined, model_type: "gpt2" }, `model_type: "gpt2" ${KNOWN}`],
-  [{ architectures: [], model_type: undefined }, `model_type: undefined ${KNOWN}`],
+  [{ architectures: [], model_type: null }, `model_type: null ${KNOWN}`],
+  [
+    { architectures: [], model_type: undefined },
+    `model_type: ${KNOWN.replace("is not supported", "is missing, and so are architectures")}`,
+  ],
   [
     { model_type: "mistral" },
     'model_type: "mistral" contradicts architectures, "LlamaForCausalLM" ("llama")',
@@ -445,6 +491,12 @@ Deno.test("parseConfig refuses what the decoder would compute wrongly, naming th
     const error = assertThrows(() => parse(changes), CheckpointError, "", JSON.stringify(changes));
     assertEquals(error.message, `config.json: ${message}`);
   }
+});
+
+Deno.test("parseConfig says infinity of a number that is one, not null", () => {
+  const text = JSON.stringify({ ...LEAST, rms_norm_eps: 7 }).replace('"rms_norm_eps":7', '"rms_norm_eps":1e999');
+  const error = assertThrows(() => parseConfig("config.json", text), CheckpointError);
+  assertEquals(error.message, "config.json: rms_norm_eps: expected a number above 0, found Infinity");
 });
 
 Deno.test("parseConfig refuses what is not a JSON object", () => {
