@@ -6,7 +6,6 @@
 
 import type { Moment } from "../../lib/text/jinja/dates.ts";
 import type { Plain } from "../../lib/text/jinja/render.ts";
-import { ROOT } from "./program.ts";
 
 /** A template, and the text or the error that transformers gives. */
 export interface ChatCase {
@@ -57,7 +56,7 @@ export function parseCase(json: string): ChatCase {
 
 /** fixtures/chat.json */
 export function chatFixture(): Omit<Fixture, "cases"> & { cases: ChatCase[] } {
-  const fixture = parseExact(Deno.readTextFileSync(`${ROOT}fixtures/chat.json`)) as Fixture;
+  const fixture = parseExact(Deno.readTextFileSync(new URL("../../fixtures/chat.json", import.meta.url))) as Fixture;
   const now = moment(fixture.now);
   return {
     ...fixture,
