@@ -261,8 +261,10 @@ function readValue(name: string, type: Type, text: string): string | number {
   switch (type.kind) {
     case "integer": {
       const { min, max = Number.MAX_SAFE_INTEGER } = type;
-      if (/^\d+$/.test(text) && Number(text) >= min && Number(text) <= max) return Number(text);
-      throw invalid(name, `a whole number of ${type.max === undefined ? `${min} or more` : `${min} to ${max}`}`, text);
+      const value = Number(text);
+      if (/^\d+$/.test(text) && value >= min && value <= max) return value;
+      const range = type.max === undefined && !(value > max) ? `${min} or more` : `${min} to ${max}`;
+      throw invalid(name, `a whole number of ${range}`, text);
     }
     case "number": {
       const { above, min = above ?? 0, max } = type;

@@ -152,7 +152,7 @@ function dateOf(args: Args): Moment | undefined {
   const [year, month, day] = /^[1-9]\d{3}-\d\d-\d\d$/.test(text) ? text.split("-").map(Number) : [0, 0, 0];
   const date = new Date(Date.UTC(year, month - 1, day));
   if (year === 0 || date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) {
-    throw args.invalid("date", "a date of the form YYYY-MM-DD");
+    throw args.invalid("date", "a day of the calendar as YYYY-MM-DD");
   }
   return { year, month, day, hour: 0, minute: 0, second: 0, microsecond: 0 };
 }

@@ -305,7 +305,13 @@ Deno.test("rabbit infer --date is the date of a template that asks for one, and 
     write(directory, { "tokenizer_config.json": JSON.stringify({ chat_template: CHATML }) });
     assertEquals((await result(directory, ...chat, "--date", "2024-02-29")).chat, undefined);
     for (const bad of ["2023-02-29", "2024-2-29", "24-02-29", "0999-01-01", "today", "2024-13-01", "2024-00-10"]) {
-      await refused(`--date takes a date of the form YYYY-MM-DD, found "${bad}"`, directory, ...chat, "--date", bad);
+      await refused(
+        `--date takes a day of the calendar as YYYY-MM-DD, found "${bad}"`,
+        directory,
+        ...chat,
+        "--date",
+        bad,
+      );
     }
     await refused("--date needs --chat", directory, "--date", "2024-02-29", "--prompt", "Hi");
   });
@@ -342,6 +348,11 @@ Deno.test("rabbit infer refuses options of text that it can't follow", async () 
     await refused(
       '--seed takes a whole number of 0 or more, found "1.5"',
       ...[directory, "--seed", "1.5", "--temperature", "1"],
+    );
+    // The largest integer up to which binary64 has all.
+    await refused(
+      '--seed takes a whole number of 0 to 9007199254740991, found "9007199254740992"',
+      ...[directory, "--seed", "9007199254740992", "--temperature", "1"],
     );
     await refused(
       `--stream needs tokenizer.json, or vocab.json and merges.txt, in ${TINY}; copy them there`,
