@@ -108,7 +108,7 @@ const MAX_THREADS = 256;
 export const THREADS = {
   type: { kind: "integer", min: 1, max: MAX_THREADS },
   help: "threads to use",
-  default: navigator.hardwareConcurrency,
+  default: Math.min(navigator.hardwareConcurrency, MAX_THREADS),
   unset: "one for each processor",
 } as const satisfies Flag;
 /** `--force`, of the commands that write a checkpoint. */
