@@ -47,6 +47,9 @@ export const quantizeCommand = command({
     for (const name of done?.missing ?? []) {
       warn("quantize", `${source.directory} has no ${name}, so the new checkpoint has none`);
     }
+    for (const name of done?.left ?? []) {
+      warn("quantize", `${join(source.directory, name)} is not copied; copy it to ${directory} if it is needed`);
+    }
     out.line({
       dry_run: dry || undefined,
       model: join(directory, MODEL_FILE),

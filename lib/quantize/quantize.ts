@@ -26,7 +26,7 @@ import {
   nameOf,
   type Tensor,
 } from "../format/checkpoint.ts";
-import { readAt, readRegular, reopen, writeAt } from "../files/read.ts";
+import { exists, readAt, readRegular, reopen, writeAt } from "../files/read.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
@@ -127,7 +127,12 @@ export interface Quantized {
   readonly digest: string;
   /** Files that a complete checkpoint has beside the weights, and the source has not. */
   readonly missing: readonly string[];
+  /** Folders of the source that say what a checkpoint does, and are not copied. */
+  readonly left: readonly string[];
 }
+
+/** Folders of a checkpoint whose files change what it does. */
+const FOLDERS = ["additional_chat_templates"];
 
 /**
  * Refuses a directory that the planned checkpoint can't be written to ({@link checkOutput}).
@@ -175,7 +180,8 @@ export async function quantize(plan: Plan, directory: string, options: QuantizeO
   );
   files.commit();
   const missing = NEEDED.filter((name) => !sidecars.includes(name));
-  return { model: join(directory, MODEL_FILE), digest: digest.digest("hex"), missing };
+  const left = FOLDERS.filter((name) => exists(join(plan.source.directory, name)));
+  return { model: join(directory, MODEL_FILE), digest: digest.digest("hex"), missing, left };
 }
 
 /** Where in a tensor a chunk begins. */

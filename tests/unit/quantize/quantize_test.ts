@@ -422,8 +422,9 @@ Deno.test("quantize copies the files that a user needs, and says which of the ne
     };
     write(`${directory}/in`, { ...copied, [MODEL]: safetensors([]), "README.md": "", "other.json": "" });
     const plan = planQuantize(openCheckpoint(`${directory}/in`), Q8B32);
-    const { missing } = await quantize(plan, `${directory}/out`, { threads: 1, force: false });
-    assertEquals(missing, ["merges.txt"]);
+    write(`${directory}/in/additional_chat_templates`, { "default.jinja": "" });
+    const { missing, left } = await quantize(plan, `${directory}/out`, { threads: 1, force: false });
+    assertEquals([missing, left], [["merges.txt"], ["additional_chat_templates"]]);
     assertEquals(tree(`${directory}/out`), [...Object.keys(copied), MODEL].sort());
     for (const [name, content] of Object.entries(copied)) {
       const bytes = typeof content === "string" ? utf8(content) : content;
