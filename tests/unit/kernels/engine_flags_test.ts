@@ -23,8 +23,8 @@ Deno.test("only Linux on x86-64 is asked for 256-bit operations", () => {
   }
 });
 
-Deno.test("README: what it says to run with the flags runs with them", async () => {
-  const line = Deno.readTextFileSync(`${ROOT}README.md`).match(/^DENO_V8_FLAGS=\$\(.*$/m)![0];
+Deno.test("docs/performance.md: what it says to run with the flags runs with them", async () => {
+  const line = Deno.readTextFileSync(`${ROOT}docs/performance.md`).match(/^DENO_V8_FLAGS=\$\(.*$/m)![0];
   const path = `${dirname(Deno.execPath())}:${Deno.env.get("PATH")}`;
   const shown = line.replace("main.ts --version", "eval 'console.log(Deno.env.get(\"DENO_V8_FLAGS\"))'")
     .replace("run --allow-all eval", "eval");
