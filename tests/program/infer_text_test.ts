@@ -247,7 +247,10 @@ Deno.test("rabbit infer refuses an argument that is not UTF-8", async () => {
     // What a shell hands over as a byte that is no UTF-8.
     const script = `exec "$@" infer --model ${directory} --prompt "$(printf 'a\\377')"`;
     const { code, stderr } = await new Deno.Command("sh", { args: ["-c", script, "sh", ...PROGRAM] }).output();
-    assertEquals([code, new TextDecoder().decode(stderr)], [2, `rabbit: infer: ${line}\n`]);
+    const err = new TextDecoder().decode(stderr);
+    // Older Denos refuse such an argument themselves, before they run a program.
+    if (/invalid UTF-8 was detected/.test(err)) return assertEquals(code, 1);
+    assertEquals([code, err], [2, `rabbit: infer: ${line}\n`]);
   });
 });
 
