@@ -18,7 +18,9 @@ import { BYTE_LETTERS } from "./byte_letters.ts";
 import { quote } from "../errors.ts";
 import { Bpe } from "./bpe.ts";
 import type { Field } from "./field.ts";
-import { Pattern, Steps, UnsupportedPattern } from "./regex.ts";
+import { Steps } from "./regex/machine.ts";
+import { Pattern } from "./regex/pattern.ts";
+import { UnsupportedPattern } from "./regex/tree.ts";
 import { CodePoints, FORMS, lazy, normalize, NUMERICS } from "./unicode.ts";
 
 /** A text, or the rest of one, grows more than anything that is not made to fill the memory. */

@@ -9,7 +9,7 @@ import { AddedTokens } from "./added_tokens.ts";
 import { NoUnknownToken } from "./bpe.ts";
 import { Detokenizer, type TextStream } from "./detokenizer.ts";
 import { type Field, FieldError } from "./field.ts";
-import { TooManySteps } from "./regex.ts";
+import { TooManySteps } from "./regex/machine.ts";
 import type { AddedToken } from "./special_tokens.ts";
 import { readTokenizer, type TokenizerFiles } from "./tokenizer_files.ts";
 import { modelOf, type Normalizer, normalizerOf, type Piece, Room, splitterOf, templateOf, TooLarge } from "./rules.ts";

@@ -1,7 +1,9 @@
 // Regular expressions of tokenizers. fixtures/tokenizers/regexes.json holds what the `tokenizers` library finds.
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { Pattern, Steps, TooManySteps, UnsupportedPattern } from "../../../lib/text/regex.ts";
+import { Steps, TooManySteps } from "../../../lib/text/regex/machine.ts";
+import { Pattern } from "../../../lib/text/regex/pattern.ts";
+import { UnsupportedPattern } from "../../../lib/text/regex/tree.ts";
 import {
   CodePoints,
   complement,

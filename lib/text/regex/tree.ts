@@ -1,0 +1,94 @@
+/**
+ * A regular expression as a tree, and what is known of its matches before it is matched.
+ *
+ * @module
+ */
+
+import type { Ranges } from "../unicode.ts";
+
+/** A pattern that is not of the syntax above; the message says what, and where. */
+export class UnsupportedPattern extends Error {
+  override name = "UnsupportedPattern";
+}
+
+/** The maximum of a repetition that has none: more than a text has characters. */
+export const ENDLESS = 2 ** 30;
+
+/** How a repetition chooses its length. */
+export type Mode = "greedy" | "lazy" | "possessive";
+
+/** A position that has no characters, by the letter of its escape. */
+export type Boundary = "^" | "$" | "A" | "z" | "Z" | "b" | "B";
+
+/** A part of a regular expression. */
+export type Node =
+  | { readonly type: "set"; readonly ranges: Ranges }
+  | { readonly type: "sequence"; readonly parts: readonly Node[] }
+  | { readonly type: "alternatives"; readonly options: readonly Node[] }
+  | { readonly type: "repeat"; readonly part: Node; readonly min: number; readonly max: number; readonly mode: Mode }
+  | { readonly type: "look"; readonly behind: boolean; readonly negative: boolean; readonly part: Node }
+  | { readonly type: "atomic"; readonly part: Node }
+  | { readonly type: "boundary"; readonly kind: Boundary };
+
+/** The number of characters that all matches have; undefined if they differ, or what looks around is inside. */
+export function lengthOf(node: Node): number | undefined {
+  switch (node.type) {
+    case "set":
+      return 1;
+    case "sequence":
+      return node.parts.map(lengthOf).reduce(
+        (sum, part) => sum === undefined || part === undefined ? undefined : sum + part,
+        0,
+      );
+    case "alternatives": {
+      const lengths = new Set(node.options.map(lengthOf));
+      return lengths.size === 1 ? [...lengths][0] : undefined;
+    }
+    case "repeat": {
+      const each = lengthOf(node.part);
+      return each === undefined || node.min !== node.max ? undefined : each * node.min;
+    }
+    case "boundary":
+      return 0;
+    case "look":
+    case "atomic":
+      return undefined;
+  }
+}
+
+/** Whether a boundary or what looks around is inside. */
+export function hasPlaces(node: Node): boolean {
+  switch (node.type) {
+    case "set":
+      return false;
+    case "sequence":
+      return node.parts.some(hasPlaces);
+    case "alternatives":
+      return node.options.some(hasPlaces);
+    case "repeat":
+    case "atomic":
+      return hasPlaces(node.part);
+    case "boundary":
+    case "look":
+      return true;
+  }
+}
+
+/** The fewest characters that a match has. */
+export function leastLength(node: Node): number {
+  switch (node.type) {
+    case "set":
+      return 1;
+    case "sequence":
+      return node.parts.reduce((sum, part) => sum + leastLength(part), 0);
+    case "alternatives":
+      return node.options.map(leastLength).reduce((least, length) => Math.min(least, length));
+    case "repeat":
+      return node.min * leastLength(node.part);
+    case "atomic":
+      return leastLength(node.part);
+    case "boundary":
+    case "look":
+      return 0;
+  }
+}
