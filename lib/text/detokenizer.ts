@@ -8,7 +8,8 @@
 
 import { BYTE_LETTERS } from "./byte_letters.ts";
 import type { Field } from "./field.ts";
-import { finderOf, metaspaceOf, refuseType, replaced, Room, stepsOf } from "./rules.ts";
+import { metaspaceOf } from "./pre_tokenizer.ts";
+import { finderOf, refuseType, replaced, Room, stepsOf } from "./rules.ts";
 
 /** Turns tokens into text, in their order. */
 export interface TextStream {

@@ -14,14 +14,13 @@
  * @module
  */
 
-import { BYTE_LETTERS } from "./byte_letters.ts";
 import { quote } from "../errors.ts";
 import { Bpe } from "./bpe.ts";
 import type { Field } from "./field.ts";
 import { Steps } from "./regex/machine.ts";
 import { Pattern } from "./regex/pattern.ts";
 import { UnsupportedPattern } from "./regex/tree.ts";
-import { CodePoints, FORMS, lazy, normalize, NUMERICS } from "./unicode.ts";
+import { FORMS, normalize } from "./unicode.ts";
 
 /** A text, or the rest of one, grows more than anything that is not made to fill the memory. */
 export class TooLarge extends Error {
@@ -54,16 +53,8 @@ export class Room {
 /** Changes a text. */
 export type Normalizer = (text: string, room: Room) => string;
 
-/** A piece of a text; `first` is the one that the whole text begins with. */
-export interface Piece {
-  readonly text: string;
-  readonly first: boolean;
-}
-
-/** Cuts pieces. */
-export type Splitter = (pieces: readonly Piece[], room: Room) => Piece[];
-
-function typeOf(field: Field): string {
+/** The type of a part. @throws {FieldError} it has none */
+export function typeOf(field: Field): string {
   const type = field.get("type");
   return type.absent ? type.refuse("is missing") : type.text();
 }
@@ -176,166 +167,11 @@ export function finderOf(field: Field, empty: "anywhere" | "nowhere" = "anywhere
 }
 
 /** Where a text stands in another one; none of them overlap. */
-function occurrences(text: string, wanted: string): Match[] {
+export function occurrences(text: string, wanted: string): Match[] {
   const found: Match[] = [];
   for (let at = text.indexOf(wanted); at >= 0; at = text.indexOf(wanted, at + wanted.length)) {
     found.push([at, at + wanted.length]);
   }
-  return found;
-}
-
-// ---------------------------------------------------------------- pre_tokenizer
-
-/** GPT-2's pattern, as ByteLevel has it. */
-const GPT2 = String.raw`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`;
-
-/**
- * @param normalizers the steps before it
- * @throws {FieldError} it has a rule that is not known
- */
-export function splitterOf(field: Field, normalizers: Field): Splitter {
-  const steps = stepsOf(field, "pretokenizers");
-  // Where a piece stands in the text is only known as long as nothing has changed it.
-  const plain = stepsOf(normalizers, "normalizers").every((step) => typeOf(step) === "NFC");
-  const splitters = steps.map((step, n) => splitter(step, plain && n === 0));
-  return (pieces, room) => {
-    return splitters.reduce((pieces, split) => split(pieces, room), pieces as Piece[]).filter(({ text }) =>
-      text !== ""
-    );
-  };
-}
-
-function splitter(field: Field, first: boolean): Splitter {
-  switch (typeOf(field)) {
-    case "ByteLevel": {
-      const prefix = field.get("add_prefix_space").flag();
-      const pattern = field.get("use_regex").flag(true) ? new Pattern(GPT2) : undefined;
-      return (pieces, room) => {
-        return pieces.flatMap((piece) => {
-          const text = prefix && !piece.text.startsWith(" ") ? " " + piece.text : piece.text;
-          return pattern
-            ? cut({ ...piece, text }, pattern.matches(text, room.steps), "Isolated", false, room)
-            : [{ ...piece, text }];
-        }).map((piece) => ({ ...piece, text: byteLetters(piece.text, room) }));
-      };
-    }
-    case "Digits": {
-      const behavior = field.get("individual_digits").flag() ? "Isolated" : "Contiguous";
-      return each((piece, room) => cut(piece, numerics(piece.text), behavior, false, room));
-    }
-    case "Metaspace":
-      return metaspace(field, first);
-    case "Split": {
-      const find = finderOf(field.get("pattern"));
-      const behavior = behaviorOf(field.get("behavior"));
-      const invert = field.get("invert").flag();
-      return each((piece, room) => cut(piece, find(piece.text, room), behavior, invert, room));
-    }
-  }
-  return refuseType(field);
-}
-
-function each(split: (piece: Piece, room: Room) => Piece[]): Splitter {
-  return (pieces, room) => pieces.flatMap((piece) => split(piece, room));
-}
-
-const SCHEMES = ["always", "first", "never"] as const;
-
-/** What a Metaspace says, as a pre_tokenizer and as a decoder. */
-export function metaspaceOf(field: Field): { replacement: string; scheme: typeof SCHEMES[number] } {
-  const given = field.get("prepend_scheme");
-  const scheme = given.absent ? "always" : SCHEMES.find((scheme) => scheme === given.value);
-  if (scheme === undefined) return given.refuse(`${given} is not supported`);
-  if (field.get("add_prefix_space").value === false && scheme !== "never") given.refuse("contradicts add_prefix_space");
-  return { replacement: field.get("replacement").character(), scheme };
-}
-
-function metaspace(field: Field, known: boolean): Splitter {
-  const { replacement, scheme } = metaspaceOf(field);
-  if (scheme === "first" && !known) {
-    field.get("prepend_scheme").refuse('"first" is not supported behind other rules that change or cut the text');
-  }
-  const split = field.get("split").flag(true);
-  return each((piece, room) => {
-    let text = piece.text.replaceAll(" ", () => replacement);
-    const prepend = scheme === "always" || (scheme === "first" && piece.first);
-    if (prepend && !text.startsWith(replacement)) text = replacement + text;
-    room.take(text.length);
-    return split
-      ? cut({ ...piece, text }, occurrences(text, replacement), "MergedWithNext", false, room)
-      : [{ ...piece, text }];
-  });
-}
-
-const BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"] as const;
-
-/** What becomes of what a pattern matches. */
-type Behavior = typeof BEHAVIORS[number];
-
-function behaviorOf(field: Field): Behavior {
-  const text = field.text();
-  return BEHAVIORS.find((behavior) => behavior === text) ?? field.refuse(`${quote(text)} is not supported`);
-}
-
-/** Cuts a piece at matches. */
-function cut(piece: Piece, matches: readonly Match[], behavior: Behavior, invert: boolean, room: Room): Piece[] {
-  room.take(piece.text.length);
-  const spans: { start: number; end: number; match: boolean }[] = [];
-  let last = 0;
-  for (const [start, end] of matches) {
-    if (start > last) spans.push({ start: last, end: start, match: invert });
-    spans.push({ start, end, match: !invert });
-    last = end;
-  }
-  if (last < piece.text.length) spans.push({ start: last, end: piece.text.length, match: invert });
-  return merged(spans, behavior).filter(({ start, end }) => end > start).map(({ start, end }) => {
-    return { text: piece.text.slice(start, end), first: piece.first && start === 0 };
-  });
-}
-
-interface Span {
-  start: number;
-  end: number;
-  readonly match: boolean;
-}
-
-function merged(spans: Span[], behavior: Behavior): Span[] {
-  if (behavior === "Isolated") return spans;
-  if (behavior === "Removed") return spans.filter(({ match }) => !match);
-  const back = behavior === "MergedWithNext";
-  const found: Span[] = [];
-  let previous = false;
-  for (const span of back ? spans.reverse() : spans) {
-    const joins = behavior === "Contiguous" ? span.match === previous : span.match && !previous;
-    const before = found.at(-1);
-    if (!joins || before === undefined) found.push({ ...span });
-    else if (back) before.start = span.start;
-    else before.end = span.end;
-    previous = span.match;
-  }
-  return back ? found.reverse() : found;
-}
-
-const numericSet = lazy(() => new CodePoints(NUMERICS()));
-
-function numerics(text: string): Match[] {
-  const found: Match[] = [];
-  const numeric = numericSet();
-  let at = 0;
-  for (const character of text) {
-    if (numeric.has(character.codePointAt(0)!)) found.push([at, at + character.length]);
-    at += character.length;
-  }
-  return found;
-}
-
-const encoder = new TextEncoder();
-
-function byteLetters(text: string, room: Room): string {
-  const bytes = encoder.encode(text);
-  room.take(bytes.length);
-  let found = "";
-  for (const byte of bytes) found += BYTE_LETTERS[byte];
   return found;
 }
 

@@ -12,7 +12,8 @@ import { type Field, FieldError } from "./field.ts";
 import { TooManySteps } from "./regex/machine.ts";
 import type { AddedToken } from "./special_tokens.ts";
 import { readTokenizer, type TokenizerFiles } from "./tokenizer_files.ts";
-import { modelOf, type Normalizer, normalizerOf, type Piece, Room, splitterOf, templateOf, TooLarge } from "./rules.ts";
+import { type Piece, splitterOf } from "./pre_tokenizer.ts";
+import { modelOf, type Normalizer, normalizerOf, Room, templateOf, TooLarge } from "./rules.ts";
 
 /** What the decoder needs of a tokenizer. */
 export interface Tokenizer {
