@@ -4,23 +4,18 @@
  * @module
  */
 
+import { Dict, equal, Generator, hashOf, Range, Tuple, View } from "./collections.ts";
 import { pad, percent } from "./format.ts";
-import { spendItems, spendText, TemplateError, Unsupported } from "./limits.ts";
 import { toJson } from "./json.ts";
+import { counted, spendItems, TemplateError, Unsupported } from "./limits.ts";
+import { attributeIn, itemIn } from "./lookup.ts";
 import { intArgument, joined, replaced, strArgument } from "./methods.ts";
 import { calculate, parseFloating, parseInteger, roundNumber, toFloat, truncated } from "./numbers.ts";
-import { operate } from "./operators.ts";
-import { attributeIn, itemIn } from "./lookup.ts";
+import { compare, contains, operate, ordered } from "./operators.ts";
 import * as str from "./text.ts";
 import {
   type Args,
   bind,
-  compare,
-  contains,
-  Dict,
-  equal,
-  Generator,
-  hashOf,
   isNone,
   iteratorOf,
   lengthOfValue,
@@ -29,19 +24,15 @@ import {
   type Maybe,
   NONE,
   numberOf,
-  ordered,
   over,
   PyObject,
-  Range,
   sizeOf,
   strOf,
   textOf,
   truthOf,
-  Tuple,
   typeOf,
   Undefined,
   type Value,
-  View,
 } from "./values.ts";
 
 /** A filter or a test: what it does to a value, with the arguments behind it. */
@@ -59,11 +50,6 @@ function plain(run: (value: Value) => Value): Filter {
 function softText(value: Value): string {
   if (value instanceof Markup) throw new Unsupported("a filter of a text marked safe");
   return textOf(value);
-}
-
-function counted(text: string): string {
-  spendText(text.length);
-  return text;
 }
 
 function lower(value: Value): Value {

@@ -4,20 +4,18 @@
  * @module
  */
 
+import { Dict, Range, Tuple } from "./collections.ts";
 import { MAX_TEXT, spendText, TemplateError, Unsupported } from "./limits.ts";
 import { floatFormat, intText, toFloat, truncated } from "./numbers.ts";
 import { cut, lengthOf } from "./text.ts";
 import {
   type Args,
-  Dict,
   type Maybe,
   Native,
   numberOf,
-  Range,
   reprOf,
   strOf,
   textOf,
-  Tuple,
   typeOf,
   Undefined,
   type Value,

@@ -4,23 +4,12 @@
  * @module
  */
 
+import { Dict, Namespace, Range } from "./collections.ts";
 import { type Moment, strftime } from "./dates.ts";
 import { spendItems, TemplateError, Unsupported } from "./limits.ts";
 import { Cycler, Joiner, TemplateReference } from "./loop.ts";
 import { intArgument, strArgument } from "./methods.ts";
-import {
-  type Args,
-  bind,
-  Dict,
-  listOf,
-  Namespace,
-  Native,
-  over,
-  Range,
-  textOf,
-  Undefined,
-  type Value,
-} from "./values.ts";
+import { type Args, bind, listOf, Native, over, textOf, Undefined, type Value } from "./values.ts";
 
 /** What raise_exception throws: the template refuses the messages, in its own words. */
 export class Raised extends TemplateError {

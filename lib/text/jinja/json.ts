@@ -4,23 +4,12 @@
  * @module
  */
 
+import { Dict, Tuple } from "./collections.ts";
 import { spendText, TemplateError } from "./limits.ts";
-import { floatText, intText } from "./numbers.ts";
-import {
-  type Args,
-  bind,
-  compare,
-  Dict,
-  isNone,
-  type Maybe,
-  NONE,
-  strOf,
-  truthOf,
-  Tuple,
-  typeOf,
-  type Value,
-} from "./values.ts";
 import { intArgument, strArgument } from "./methods.ts";
+import { floatText, intText } from "./numbers.ts";
+import { compare } from "./operators.ts";
+import { type Args, bind, isNone, type Maybe, NONE, strOf, truthOf, typeOf, type Value } from "./values.ts";
 
 interface Style {
   readonly ascii: boolean;

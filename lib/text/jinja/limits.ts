@@ -68,6 +68,12 @@ export function spendText(units: number): void {
   spend(units);
 }
 
+/** Counts a text that was made. @returns the text @throws {TemplateError} it is too long, or there were too many */
+export function counted(text: string): string {
+  spendText(text.length);
+  return text;
+}
+
 /** Counts a list that is about to be made. @throws {TemplateError} it is too long, or there were too many */
 export function spendItems(count: number): void {
   if (count > MAX_ITEMS) throw new TemplateError(`makes a list of more than ${MAX_ITEMS} items`);

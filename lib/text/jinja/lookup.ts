@@ -4,10 +4,11 @@
  * @module
  */
 
+import { Dict } from "./collections.ts";
 import { Unsupported } from "./limits.ts";
 import { attributeOf } from "./methods.ts";
 import { pointsOf } from "./text.ts";
-import { Dict, indexed, type Maybe, NONE, PyObject, reprOf, typeOf, Undefined, unsafe, type Value } from "./values.ts";
+import { indexed, type Maybe, NONE, PyObject, reprOf, typeOf, Undefined, unsafe, type Value } from "./values.ts";
 
 const LOOKUP = {
   attribute: (value: Value, name: string) => attributeIn(value, name),

@@ -4,12 +4,11 @@
  * @module
  */
 
+import { Dict, equal, Tuple } from "./collections.ts";
 import { spendItems, TemplateError, Unsupported } from "./limits.ts";
 import {
   type Args,
   bind,
-  Dict,
-  equal,
   iteratorOf,
   type Maybe,
   method,
@@ -18,7 +17,6 @@ import {
   PyObject,
   reprOf,
   sizeOf,
-  Tuple,
   Undefined,
   type Value,
 } from "./values.ts";

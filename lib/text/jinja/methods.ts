@@ -4,8 +4,9 @@
  * @module
  */
 
+import { sequenceAttribute, Tuple } from "./collections.ts";
 import { formatMethod, type Lookup, pad } from "./format.ts";
-import { spendItems, spendText, TemplateError, Unsupported } from "./limits.ts";
+import { counted, spendItems, spendText, TemplateError, Unsupported } from "./limits.ts";
 import * as str from "./text.ts";
 import {
   type Args,
@@ -17,10 +18,8 @@ import {
   NONE,
   numberOf,
   PyObject,
-  sequenceAttribute,
   strOf,
   truthOf,
-  Tuple,
   typeOf,
   type Value,
 } from "./values.ts";
@@ -40,11 +39,6 @@ export function intArgument(value: Maybe, name: string): number {
 }
 
 type Method = (text: string, args: Args, name: string) => Value;
-
-function counted(text: string): string {
-  spendText(text.length);
-  return text;
-}
 
 function list(items: string[]): string[] {
   spendItems(items.length);

@@ -1,14 +1,16 @@
 /**
- * Python's operators on the values of templates.
+ * Python's operators on the values of templates: arithmetic, order, `in` and slices.
  *
  * @module
  */
 
+import { Dict, equal, Range, sequences, Tuple, View } from "./collections.ts";
 import { percent } from "./format.ts";
 import { spendItems, spendText, TemplateError, Unsupported } from "./limits.ts";
 import { intArgument } from "./methods.ts";
 import { calculate } from "./numbers.ts";
-import { Markup, numberOf, strOf, Tuple, typeOf, Undefined, type Value } from "./values.ts";
+import { compareText, pointsOf, quoted } from "./text.ts";
+import { isNone, Markup, type Maybe, numberOf, over, strOf, typeOf, Undefined, type Value } from "./values.ts";
 
 /** `a op b` for + - * / // % and **. @throws {TemplateError} they have no such operation */
 export function operate(op: string, a: Value, b: Value): Value {
@@ -61,4 +63,87 @@ export function sign(op: string, value: Value): Value {
   const number = numberOf(value);
   if (number === undefined) throw new TemplateError(`${op} is not for ${typeOf(value)}`);
   return op === "-" ? -number : number;
+}
+
+/** `a op b` for one of < <= > >=. @throws {TemplateError} they have no order */
+export function ordered(op: string, a: Value, b: Value): boolean {
+  for (const value of [a, b]) if (value instanceof Undefined) value.fail();
+  const [x, y] = [numberOf(a), numberOf(b)];
+  if (x !== undefined && y !== undefined) return holds(op, x, y);
+  const [s, t] = [strOf(a), strOf(b)];
+  if (s !== undefined && t !== undefined) return holds(op, compareText(s, t), 0);
+  const pair = sequences(a, b);
+  if (pair !== undefined) {
+    const [p, q] = pair;
+    for (let n = 0; n < p.length && n < q.length; n++) if (!equal(p[n], q[n])) return ordered(op, p[n], q[n]);
+    return holds(op, p.length, q.length);
+  }
+  if (a instanceof View || b instanceof View) throw new Unsupported("comparing views of dicts");
+  throw new TemplateError(`${op} is not for ${typeOf(a)} and ${typeOf(b)}`);
+}
+
+function holds(op: string, a: bigint | number, b: bigint | number): boolean {
+  return op === "<" ? a < b : op === "<=" ? a <= b : op === ">" ? a > b : a >= b;
+}
+
+/** The order for a stable sort. NaN has none. */
+export function compare(a: Value, b: Value): number {
+  if (Number.isNaN(a) || Number.isNaN(b)) throw new Unsupported("sorting NaN");
+  return ordered("<", a, b) ? -1 : ordered("<", b, a) ? 1 : 0;
+}
+
+/** `item in container`. @throws {TemplateError} */
+export function contains(container: Value, item: Value): boolean {
+  const text = strOf(container);
+  if (text !== undefined) {
+    const part = strOf(item);
+    if (part !== undefined) return text.includes(part);
+    throw new TemplateError(`'in <string>' requires string as left operand, not ${typeOf(item)}`);
+  }
+  const dict = container instanceof View && container.kind === "keys" ? container.dict : container;
+  if (dict instanceof Dict) return dict.get(item) !== undefined;
+  for (const other of over(container)) if (other === item || equal(other, item)) return true;
+  return false;
+}
+
+/** `value[start:stop:step]`. @throws {TemplateError} it has no slices */
+export function sliceOf(value: Value, start: Maybe, stop: Maybe, step: Maybe): Value {
+  if (value instanceof Undefined) value.fail();
+  if (value instanceof Markup || value instanceof Range) throw new Unsupported(`a slice of a ${value.type}`);
+  const items = typeof value === "string" ? pointsOf(value) : value instanceof Tuple ? value.items : value;
+  if (typeof items !== "string" && !Array.isArray(items)) {
+    throw new TemplateError(`${quoted(typeOf(value))} object has no slices`);
+  }
+  const picked = sliceIndices(items.length, start, stop, step).map((n) => items[n] as Value);
+  if (typeof value === "string") {
+    spendText(picked.length);
+    return picked.join("");
+  }
+  if (value instanceof Tuple) return new Tuple(picked);
+  spendItems(picked.length);
+  return picked;
+}
+
+function sliceIndices(length: number, ...parts: Maybe[]): number[] {
+  const [start, stop, step] = parts.map((part) => {
+    if (isNone(part)) return undefined;
+    const number = numberOf(part);
+    if (part instanceof Undefined || typeof number !== "bigint") {
+      throw new TemplateError("slice indices must be integers or None");
+    }
+    return number;
+  });
+  const by = step ?? 1n;
+  if (by === 0n) throw new TemplateError("slice step cannot be zero");
+  const size = BigInt(length);
+  const [low, high] = by > 0n ? [0n, size] : [-1n, size - 1n];
+  const clamp = (at: bigint | undefined, otherwise: bigint) => {
+    if (at === undefined) return otherwise;
+    const from = at < 0n ? at + size : at;
+    return from < low ? low : from > high ? high : from;
+  };
+  const [first, end] = by > 0n ? [clamp(start, low), clamp(stop, high)] : [clamp(start, high), clamp(stop, low)];
+  const indices: number[] = [];
+  for (let at = first; by > 0n ? at < end : at > end; at += by) indices.push(Number(at));
+  return indices;
 }

@@ -21,6 +21,7 @@ import type {
   Statement,
   Target,
 } from "./ast.ts";
+import { Dict, equal, Generator, Namespace, Tuple } from "./collections.ts";
 import type { Moment } from "./dates.ts";
 import { FILTERS, TESTS } from "./filters.ts";
 import { globalsOf, Raised } from "./globals.ts";
@@ -28,28 +29,20 @@ import { errorAt } from "./lexer.ts";
 import { MAX_TEXT, resetLimits, spendItems, spendText, step, TemplateError, Unsupported } from "./limits.ts";
 import { attributeIn, itemIn } from "./lookup.ts";
 import { Loop, Macro } from "./loop.ts";
-import { operate, sign } from "./operators.ts";
+import { contains, operate, ordered, sign, sliceOf } from "./operators.ts";
 import { parse } from "./parser.ts";
 import { assigns, Scope, undeclared } from "./scopes.ts";
 import { isBroken } from "./text.ts";
 import {
   type Args,
-  contains,
-  Dict,
-  equal,
-  Generator,
   listOf,
   type Maybe,
-  Namespace,
   NONE,
-  ordered,
   over,
   PyObject,
-  sliceOf,
   strOf,
   textOf,
   truthOf,
-  Tuple,
   typeOf,
   Undefined,
   type Value,
