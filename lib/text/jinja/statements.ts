@@ -72,35 +72,25 @@ function statement(node: Statement, place: Place): Execute {
       return (variables, out) => void out.add(written(value(variables)));
     }
     case "FilterBlock": {
-      const { scope, body } = blockOf(node, place, [...node.body, node.filter]);
+      const parts = blockOf(node, place, [...node.body, node.filter]);
       let content = "";
-      const value = filter(node.filter, inside(place, scope), () => content);
-      return (variables, out) => {
-        variables.enter(scope);
-        const buffer = new Buffer();
-        const next = body(variables, buffer);
-        if (next !== undefined) return next;
-        content = buffer.text();
+      const value = filter(node.filter, inside(place, parts.scope), () => content);
+      return captured(parts, (variables, out, text) => {
+        content = text;
         out.add(written(value(variables)));
-        variables.leave(scope);
-      };
+      });
     }
     case "AssignBlock": {
-      const { scope, body } = blockOf(node, place, node.body);
+      const parts = blockOf(node, place, node.body);
       let content = "";
       const value = node.filter === undefined
         ? () => content
-        : filter(node.filter, inside(place, scope), () => content);
+        : filter(node.filter, inside(place, parts.scope), () => content);
       const set = assign(node.target, value, place);
-      return (variables, out) => {
-        variables.enter(scope);
-        const buffer = new Buffer();
-        const next = body(variables, buffer);
-        if (next !== undefined) return next;
-        content = buffer.text();
+      return captured(parts, (variables, out, text) => {
+        content = text;
         set(variables, out);
-        variables.leave(scope);
-      };
+      });
     }
     case "With": {
       const scope = new Scope(place.scope);
@@ -126,8 +116,28 @@ function statement(node: Statement, place: Place): Execute {
   }
 }
 
+interface ScopedBlock {
+  readonly scope: Scope;
+  readonly body: Execute;
+}
+
+/** Runs a block, whose output is not that of the template: `use` gets it. */
+function captured(
+  { scope, body }: ScopedBlock,
+  use: (variables: Variables, out: Buffer, text: string) => void,
+): Execute {
+  return (variables, out) => {
+    variables.enter(scope);
+    const buffer = new Buffer();
+    const next = body(variables, buffer);
+    if (next !== undefined) return next;
+    use(variables, out, buffer.text());
+    variables.leave(scope);
+  };
+}
+
 /** A block with names of its own, which are looked for in `nodes`. */
-function blockOf(node: Block, place: Place, nodes: readonly Node[]): { scope: Scope; body: Execute } {
+function blockOf(node: Block, place: Place, nodes: readonly Node[]): ScopedBlock {
   const scope = new Scope(place.scope);
   scope.visit(nodes);
   return { scope, body: block(node.body, inside(place, scope)) };
