@@ -108,3 +108,17 @@ export class Field {
     return this.refuse(this.value === undefined ? "is missing" : `expected ${wanted}, found ${this}`);
   }
 }
+
+/**
+ * Runs an action; a field that it refuses becomes the error that a user sees.
+ *
+ * @param remedy what to do about it
+ * @throws {CheckpointError} a field was refused
+ */
+export function naming<T>(action: () => T, remedy?: string): T {
+  try {
+    return action();
+  } catch (error) {
+    throw error instanceof FieldError ? error.named(remedy) : error;
+  }
+}

@@ -8,7 +8,7 @@
 import { join } from "@std/path/join";
 import { quote } from "../errors.ts";
 import { exists, readText } from "../files/read.ts";
-import { Field, FieldError } from "./field.ts";
+import { Field, naming } from "./field.ts";
 
 /** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
 export const MAX_BYTES = 200_000_000;
@@ -39,7 +39,7 @@ export interface TokenizerClass {
   readonly split?: "gpt2" | "qwen2";
 }
 
-/** The classes of models whose tokenizer_config.json names none. */
+/** Classes of models whose tokenizers have this class, whatever class the files name. */
 const MODEL_CLASSES: Readonly<Record<string, string>> = {
   qwen2: "Qwen2Tokenizer",
   qwen3: "Qwen2Tokenizer",
@@ -66,6 +66,8 @@ export interface Settings {
   readonly config: Field;
   /** undefined if neither tokenizer_config.json nor config.json names one. */
   readonly class?: TokenizerClass;
+  /** The field that names it. */
+  readonly classField: Field;
   /** `added_tokens_decoder` of tokenizer_config.json; where it is there, special_tokens_map.json and added_tokens.json do not count. */
   readonly decoder?: Field;
   /** Tokens by their name; undefined is one of the class. */
@@ -89,21 +91,30 @@ export function readSettings(directory: string): Settings {
   const given = config.get("added_tokens_decoder");
   const decoder = given.value === undefined ? undefined : given;
   const map = decoder === undefined ? read("special_tokens_map.json") : new Field(config.path, "", {});
-  const kind = classOf(config, read("config.json"));
+  const classField = classFieldOf(config, read("config.json"));
+  const kind = classOf(classField);
   return {
     directory,
     config,
     class: kind,
+    classField,
     decoder,
     named: namedOf(directory, config, map, kind),
     extra: extraOf(config, map).filter(({ value }) => Array.isArray(value)).flatMap((field) => field.list()),
   };
 }
 
-function classOf(config: Field, model: Field): TokenizerClass | undefined {
-  const field = [config, model].map((file) => file.get("tokenizer_class")).find(({ absent }) => !absent);
-  const name = field?.text().replace(/Fast$/, "") ?? MODEL_CLASSES[String(model.get("model_type").value)];
-  return name === undefined ? undefined : CLASSES.find((known) => known.name === name) ?? { name, special: {} };
+function classFieldOf(config: Field, model: Field): Field {
+  const type = model.get("model_type");
+  if (typeof type.value === "string" && Object.hasOwn(MODEL_CLASSES, type.value)) return type;
+  const own = config.get("tokenizer_class");
+  return own.absent ? model.get("tokenizer_class") : own;
+}
+
+function classOf(field: Field): TokenizerClass | undefined {
+  if (field.absent) return undefined;
+  const name = field.name === "model_type" ? MODEL_CLASSES[field.text()] : field.text().replace(/Fast$/, "");
+  return CLASSES.find((known) => known.name === name) ?? { name, special: {} };
 }
 
 function namedOf(directory: string, config: Field, map: Field, kind?: TokenizerClass): Map<string, Named> {
@@ -120,8 +131,10 @@ function namedOf(directory: string, config: Field, map: Field, kind?: TokenizerC
     // Of these tokenizer_config.json's texts come first.
     const field = typeof config.get(name).value === "string" ? config.get(name) : last;
     // add_bos_token and the like are settings.
-    const token = name.endsWith("_token") && !NAMES.includes(name) && !field.absent && typeof field.value !== "boolean";
-    if (token) found.set(name, { content: contentOf(field), field });
+    const token = typeof field.value === "string" || (typeof field.value === "object" && !field.absent);
+    if (token && name.endsWith("_token") && !NAMES.includes(name)) {
+      found.set(name, { content: contentOf(field), field });
+    }
   }
   for (const field of extraOf(config, map).filter(({ value }) => !Array.isArray(value))) {
     for (const [name, value] of field.entries()) found.set(name, { content: contentOf(value), field: value });
@@ -153,11 +166,7 @@ function contentOf(field: Field): string {
  * @throws {CheckpointError} a file is no JSON object, or a token no text
  */
 export function readSpecialTokens(directory: string): Readonly<Record<string, string>> {
-  try {
-    return specialTokens(readSettings(directory));
-  } catch (error) {
-    throw error instanceof FieldError ? error.named() : error;
-  }
+  return naming(() => specialTokens(readSettings(directory)));
 }
 
 /** Contents of `bos_token`, `eos_token` and the like. */

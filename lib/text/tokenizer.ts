@@ -8,7 +8,7 @@ import { CheckpointError, quote } from "../errors.ts";
 import { AddedTokens } from "./added_tokens.ts";
 import { NoUnknownToken } from "./bpe.ts";
 import { Detokenizer, type TextStream } from "./detokenizer.ts";
-import { type Field, FieldError } from "./field.ts";
+import { type Field, naming } from "./field.ts";
 import { TooManySteps } from "./regex/machine.ts";
 import type { AddedToken } from "./special_tokens.ts";
 import { readTokenizer, type TokenizerFiles } from "./tokenizer_files.ts";
@@ -54,10 +54,10 @@ export function loadTokenizer(
   purpose: "encode" | "decode",
   { vocabulary, remedy }: TokenizerOptions = {},
 ): Tokenizer | undefined {
-  const files = named(remedy, () => readTokenizer(directory, purpose === "encode"));
+  const files = naming(() => readTokenizer(directory, purpose === "encode"), remedy);
   if (files === undefined) return undefined;
   const { json, vocabulary: ids, tokens, added, assumed } = files;
-  const { detokenizer, encode } = named(remedy, () => {
+  const { detokenizer, encode } = naming(() => {
     if (vocabulary !== undefined) checkIds(files, vocabulary);
     const normalize = normalizerOf(json.get("normalizer"));
     const texts = refusing(json.path, () => textsOf(added, normalize));
@@ -66,7 +66,7 @@ export function loadTokenizer(
       detokenizer: new Detokenizer(json.get("decoder"), (id) => byId.get(id) ?? tokens[id]),
       encode: purpose === "encode" ? encoder(files, texts, normalize, vocabulary) : undefined,
     };
-  });
+  }, remedy);
   const inside = <T>(action: () => T) => refusing(json.path, action);
   return {
     encode(text, whole = false) {
@@ -85,15 +85,6 @@ export function loadTokenizer(
 
 /** What a tokenizer that is sound is refused for by a text. */
 const REFUSALS = [TooManySteps, TooLarge, NoUnknownToken];
-
-/** Loads something of a tokenizer; what is wrong with it becomes an error with its place. */
-function named<T>(remedy: string | undefined, action: () => T): T {
-  try {
-    return action();
-  } catch (error) {
-    throw error instanceof FieldError ? error.named(remedy) : error;
-  }
-}
 
 /** Encodes or decodes something; what it is refused for becomes an error of the file. */
 function refusing<T>(path: string, action: () => T): T {

@@ -112,13 +112,12 @@ const QWEN2 = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}
 /** vocab.json and merges.txt as a tokenizer.json, by the class that reads them, or by GPT-2's. */
 function byteLevel(
   directory: string,
-  { config, class: kind }: ReturnType<typeof readSettings>,
+  { config, class: kind, classField }: ReturnType<typeof readSettings>,
   merges: boolean,
 ): Field {
   const split = kind === undefined ? "gpt2" : kind.split;
   if (split === undefined) {
-    const name = config.get("tokenizer_class");
-    return name.refuse(`how ${quote(kind!.name)} splits a text is not known without tokenizer.json`);
+    return classField.refuse(`how ${classField} splits a text is not known without tokenizer.json`);
   }
   const path = join(directory, "vocab.json");
   const vocab = readJsonObject(path, MAX_BYTES);

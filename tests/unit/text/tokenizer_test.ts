@@ -441,11 +441,45 @@ Deno.test("of vocab.json and merges.txt GPT-2's rules are assumed, which is said
     });
     assertEquals(loadTokenizer(directory, "encode")!.encode("11 a"), [7, 7, 3, 0]);
     assertEquals(loadTokenizer(directory, "encode")!.assumed, undefined);
-    write(directory, { "tokenizer_config.json": JSON.stringify({ tokenizer_class: "BartTokenizer" }) });
+    write(directory, {
+      "tokenizer_config.json": JSON.stringify({ tokenizer_class: "BartTokenizer" }),
+      "config.json": JSON.stringify({ model_type: "llama" }),
+    });
     assertThrows(
       () => loadTokenizer(directory, "encode"),
       CheckpointError,
       `${directory}/tokenizer_config.json: tokenizer_class: how "BartTokenizer" splits a text is not known without tokenizer.json`,
+    );
+  });
+});
+
+Deno.test("vocab.json and merges.txt of a model whose type has a class are split by that class", async () => {
+  const plain = (byte: number) => (byte > 32 && byte < 127) || (byte > 160 && byte < 256 && byte !== 173);
+  let next = 256;
+  const letters = Array.from({ length: 256 }, (_, byte) => String.fromCharCode(plain(byte) ? byte : next++));
+  const tokens = [...letters, "ab", "12", "Ġa", "<s>", "</s>", "<unk>", "<|endoftext|>"];
+  // By AutoTokenizer of transformers 5.24.0. GPT-2's class merges "12"; Qwen2's splits digits.
+  const cases: [Record<string, unknown>, number[]][] = [
+    [{ model_type: "qwen2" }, [256, 49, 50, 49, 50, 258, 60, 115, 62, 97, 262, 120]],
+    [{ model_type: "qwen3", tokenizer_class: "GPT2Tokenizer" }, [256, 49, 50, 49, 50, 258, 60, 115, 62, 97, 262, 120]],
+    [{ model_type: "llama", tokenizer_class: "GPT2Tokenizer" }, [256, 257, 257, 258, 60, 115, 62, 97, 262, 120]],
+  ];
+  await inTemporary((directory) => {
+    write(directory, {
+      "vocab.json": JSON.stringify(Object.fromEntries(tokens.map((token, id) => [token, id]))),
+      "merges.txt": "#version: 0.2\na b\n1 2\nĠ a\n",
+    });
+    for (const [config, ids] of cases) {
+      write(directory, { "config.json": JSON.stringify(config) });
+      const tokenizer = loadTokenizer(directory, "encode")!;
+      assertEquals(tokenizer.encode("ab1212 a<s>a<|endoftext|>x"), ids, JSON.stringify(config));
+      assertEquals(tokenizer.assumed, undefined);
+    }
+    write(directory, { "config.json": JSON.stringify({ model_type: "llama", tokenizer_class: "BartTokenizer" }) });
+    assertThrows(
+      () => loadTokenizer(directory, "encode"),
+      CheckpointError,
+      `${directory}/config.json: tokenizer_class: how "BartTokenizer" splits a text is not known without tokenizer.json`,
     );
   });
 });
