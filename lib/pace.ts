@@ -1,5 +1,5 @@
 /**
- * Turns of the event loop for loops that never wait: without them no message and no signal reaches the program.
+ * Lets loops that never wait handle events: without a pause, no message and no signal reaches the program.
  *
  * @module
  */
@@ -7,15 +7,15 @@
 /** Milliseconds of work between pauses. */
 const INTERVAL_MS = 50;
 
-/** Lets messages, signals and timers have their turn. */
+/** Lets pending messages, signals and timers be handled. */
 export async function nextTurn(): Promise<void> {
-  // Loaded when it is first needed: starting Node's library takes as long as reading a small model.
+  // Loaded on first use: loading Node's library takes as long as reading a small model.
   const { setImmediate } = await import("node:timers");
   await new Promise((resolve) => setImmediate(resolve));
 }
 
 /**
- * A function to await in a loop: it lets events be handled when the last time is a while ago.
+ * A function to await in a loop. It lets events be handled every {@link INTERVAL_MS}.
  *
  * @throws the reason of `signal`, once that is aborted
  */

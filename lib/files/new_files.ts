@@ -1,5 +1,5 @@
 /**
- * New files in a directory: each is whole or not there, and those of one checkpoint appear together or not at all.
+ * Creates files in a directory atomically: each file appears complete or not at all, and so do those of one checkpoint together.
  *
  * @module
  */
@@ -11,63 +11,62 @@ import { resolve } from "@std/path/resolve";
 import { SystemError, systemError } from "../errors.ts";
 import { exists, handleStat, inodeOf, linkStat, readRegular, versionOf, writeAt } from "./read.ts";
 
-/** A file that is being written becomes `.NAME.UUID.partial`, one that is being replaced `.NAME.UUID.old`. */
+/** Temporary names: `.NAME.UUID.partial` for a file that is being written, `.NAME.UUID.old` for one that is being replaced. */
 const TEMPORARY = /^\..+\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.(?:partial|old)$/;
 
-/** A partial file that has not been written to for this long was left by a process that was killed. */
+/** A partial file that has not been modified for this long was left by a killed process. */
 const STALE_MS = 600_000;
 
-/** Another process needs a directory for a few renames only. */
+/** The limit for waiting for a lock: another process holds it for a few renames only. */
 const LOCK_MS = 10_000;
 
-/** Milliseconds between two looks at a lock. */
+/** Milliseconds between two attempts to lock. */
 const LOCK_INTERVAL_MS = 5;
 
-/** Stands in a directory while the files of a new checkpoint take the places of another's (see NewFiles). */
+/** The file that exists in a directory while the files of a checkpoint replace those of another (see NewFiles). */
 export const INCOMPLETE_FILE = ".rabbit-incomplete";
 
-/** What INCOMPLETE_FILE says to a user who finds it. */
+/** The content of INCOMPLETE_FILE, for a user who finds it. */
 const INCOMPLETE_TEXT =
-  "rabbit was replacing the files of this directory and was interrupted. Write the checkpoint again, or remove it.\n";
+  "rabbit was interrupted while it replaced the files of this directory. Write the checkpoint again, or remove it.\n";
 
-/** The file that a reader needs first: while it is away nothing else of the directory is taken for a checkpoint. */
+/** The file that readers open first: without it, the directory is not a checkpoint. */
 const CONFIG_FILE = "config.json";
 
-/** What was at each name of a directory before files were made for it: a version, or undefined where nothing was. */
+/** The version of each file of a directory before new files were created; undefined if there was none. */
 export type Seen = ReadonlyMap<string, string | undefined>;
 
-/** A file that has no name of its own yet. */
+/** A new file that still has a temporary name. */
 export interface NewFile {
   readonly file: Deno.FsFile;
-  /** Its path until it gets its name. */
+  /** The temporary path. */
   readonly partial: string;
-  /** For others who open that path: see `reopenToWrite`. */
+  /** The inode, for threads that open the temporary path: see `reopenToWrite`. */
   readonly inode: string;
 }
 
-/** One that a directory waits for. */
+/** A new file with the name and size that it will have. */
 interface Pending extends NewFile {
   readonly name: string;
   readonly bytes: number;
 }
 
 /**
- * New files of one directory. They are written under random names in the same file system; {@link commit} makes them
- * durable and gives them their names, {@link abort} leaves nothing behind. Declared with `using`, what was not committed
- * is aborted.
+ * New files of one directory. They are written under temporary names in the same file system; {@link commit} syncs and
+ * renames them, {@link abort} removes them. If declared with `using`, files that were not committed are removed.
  */
 export class NewFiles {
   readonly #directory: string;
   readonly #seen: Seen;
   #files: Pending[] = [];
-  /** The directories that were made for this, outermost first. */
+  /** The directories that were created, outermost first. */
   #made: string[] = [];
 
   /**
-   * Creates `directory` and its parents where they are missing.
+   * Creates `directory` and its parents if they are missing.
    *
-   * @param seen what the files may replace, from {@link checkOutput} or {@link checkOutputFile}; what has come since then is
-   * not replaced
+   * @param seen the files that may be overwritten, from {@link checkOutput} or {@link checkOutputFile}; files that appear later
+   * are not overwritten
    * @throws {SystemError}
    */
   constructor(directory: string, seen: Seen = new Map()) {
@@ -85,8 +84,8 @@ export class NewFiles {
   /**
    * Opens a new file.
    *
-   * @param name what it will be called
-   * @param bytes the size that it will have
+   * @param name its final name
+   * @param bytes its final size
    * @throws {SystemError}
    */
   create(name: string, bytes: number): NewFile {
@@ -101,7 +100,7 @@ export class NewFiles {
     }
   }
 
-  /** Writes a small file; one that is there with the same bytes stays. @throws {SystemError} */
+  /** Writes a small file; an existing file with the same bytes is kept. @throws {SystemError} */
   write(name: string, bytes: Uint8Array): void {
     if (holds(join(this.#directory, name), bytes)) return;
     const { file, partial } = this.create(name, bytes.length);
@@ -109,13 +108,13 @@ export class NewFiles {
   }
 
   /**
-   * Syncs the files and gives them their names.
+   * Syncs the files and renames them to their final names.
    *
-   * One file replaces another by a single rename. For several, {@link INCOMPLETE_FILE} is there from before the first
-   * rename until after the last, and config.json is the first to go and the last to come, so that no moment has a
-   * directory that can be loaded and has files of two checkpoints.
+   * A single file replaces another by one rename. For several files, {@link INCOMPLETE_FILE} exists from before the first
+   * rename until after the last; config.json is removed first and added last. At no time can a directory with files of two
+   * checkpoints be loaded.
    *
-   * @throws {SystemError} all files that were there are there again; or, where that failed too, it says so
+   * @throws {SystemError} the old files have been restored, or the message says that this failed too
    */
   commit(): void {
     for (const { file, partial } of this.#files) {
@@ -136,7 +135,7 @@ export class NewFiles {
       const info = linkStat(join(this.#directory, name));
       if (info === undefined || inodeOf(info) !== inode) {
         throw new SystemError(
-          `cannot rename ${partial} to ${name}: another process has put another file there`,
+          `cannot rename ${partial} to ${name}: another process has put a different file there`,
           partial,
         );
       }
@@ -146,7 +145,7 @@ export class NewFiles {
     this.#removeStale();
   }
 
-  /** Removes what was written, and the directories that were made for it. */
+  /** Removes the files, and the directories that were created for them. */
   abort(): void {
     for (const { partial } of this.#files) quietly(() => Deno.removeSync(partial));
     for (const made of this.#made.reverse()) quietly(() => Deno.removeSync(made));
@@ -154,7 +153,7 @@ export class NewFiles {
     this.#close();
   }
 
-  /** Aborts what was not committed. */
+  /** Removes files that were not committed. */
   [Symbol.dispose](): void {
     this.abort();
   }
@@ -168,7 +167,7 @@ export class NewFiles {
     const path = join(this.#directory, name);
     if (versionAt(path) === version) return;
     throw new SystemError(
-      `cannot write ${path}: another process has written it meanwhile; nothing was replaced, run the command again`,
+      `cannot write ${path}: another process has written it in the meantime; nothing was replaced, run the command again`,
       path,
     );
   }
@@ -189,7 +188,7 @@ export class NewFiles {
     }
   }
 
-  /** All files get their names, under the marker. */
+  /** Renames all files, while the marker exists. */
   #replace(marker: string): void {
     const undo: (() => void)[] = [];
     const move = (from: string, to: string) => {
@@ -220,7 +219,7 @@ export class NewFiles {
         for (const step of undo.reverse()) step();
       } catch {
         throw new SystemError(
-          `${error.message}; the old files could not be put back, they are in ${this.#directory} as .NAME.*.old`,
+          `${error.message}; the old files could not be restored; they are in ${this.#directory} as .NAME.*.old`,
           this.#directory,
           { cause },
         );
@@ -230,11 +229,11 @@ export class NewFiles {
     for (const path of old) quietly(() => Deno.removeSync(path));
   }
 
-  /** A process that was killed could not tidy up. */
+  /** Removes the temporary files of killed processes. */
   #removeStale(): void {
     quietly(() => {
       const names = [...Deno.readDirSync(this.#directory)].filter(({ name, isFile }) => isFile && TEMPORARY.test(name));
-      // Looked for after the names are known: without it, what moved those old files aside has come to its end.
+      // Checked after the names are read: if the marker is gone, the process that moved those old files has finished.
       const replacing = exists(join(this.#directory, INCOMPLETE_FILE));
       for (const { name } of names) {
         const path = join(this.#directory, name);
@@ -273,11 +272,11 @@ function mark(marker: string): void {
 }
 
 /**
- * Keeps other processes from giving names to files of the directory until it is disposed of, which is also when the
- * process ends.
+ * Locks a directory against other processes that rename files in it. The lock is released when it is disposed of, or when
+ * the process ends.
  *
- * @returns null where the file system has no such lock
- * @throws {SystemError} another process has it, and does not come to an end
+ * @returns null if the file system does not support locks
+ * @throws {SystemError} another process holds the lock for too long
  */
 function lock(path: string): Disposable | null {
   let directory: Deno.FsFile & { tryLockSync?(exclusive: boolean): boolean };
@@ -288,7 +287,7 @@ function lock(path: string): Disposable | null {
   }
   const start = performance.now();
   try {
-    // Deno 2.6 has lockSync alone, which waits for as long as it takes.
+    // Deno 2.6 only has lockSync, which waits without a limit.
     if (directory.tryLockSync === undefined) (directory as Deno.FsFile).lockSync(true);
     else {
       while (!directory.tryLockSync(true)) {
@@ -306,7 +305,7 @@ function lock(path: string): Disposable | null {
   }
 }
 
-/** Whether a file has these bytes. */
+/** Whether a file contains exactly these bytes. */
 function holds(path: string, bytes: Uint8Array): boolean {
   const info = linkStat(path);
   if (info?.isFile !== true || info.size !== bytes.length) return false;
@@ -314,18 +313,18 @@ function holds(path: string, bytes: Uint8Array): boolean {
   return there.length === bytes.length && there.every((byte, n) => byte === bytes[n]);
 }
 
-/** Whether a new file may take its place: a link is replaced and never written through. */
+/** Whether a new file may replace it. A link is replaced, never written through. */
 export function replaceable({ isFile, isSymlink }: Deno.FileInfo): boolean {
   return isFile || isSymlink;
 }
 
-/** The version of what is at a path, a link being one; undefined if nothing is. @throws {SystemError} */
+/** The version of the file at a path, without following a link; undefined if there is none. @throws {SystemError} */
 export function versionAt(path: string): string | undefined {
   const info = linkStat(path);
   return info && versionOf(info);
 }
 
-/** Makes renames durable, where the system lets a directory be synced. */
+/** Makes renames durable, if the system can sync a directory. */
 function syncDirectory(path: string): void {
   quietly(() => {
     using directory = Deno.openSync(path);
@@ -333,7 +332,7 @@ function syncDirectory(path: string): void {
   });
 }
 
-/** Tidying up must not hide the error that made it necessary. */
+/** Ignores an error while cleaning up, which must not hide the original error. */
 function quietly(action: () => void): void {
   try {
     action();

@@ -1,5 +1,5 @@
 /**
- * Files of the system: opening, reading, and what is at a path. Errors say which file, and what is wrong with it.
+ * Opens, reads and writes files. Errors name the file and the problem.
  *
  * @module
  */
@@ -7,24 +7,24 @@
 import { CheckpointError, quote, SystemError, systemError } from "../errors.ts";
 
 /**
- * Opens a file that must be a regular one, and says its size and version (see {@link reopen}).
+ * Opens a regular file, and returns its size and version (see {@link reopen}).
  *
  * @throws {CheckpointError} @throws {SystemError}
  */
 export function openRegular(path: string): { file: Deno.FsFile; bytes: number; version: string } {
-  // Before it is opened: opening a pipe would wait for its writer.
+  // Checked before opening, since opening a pipe would wait for a writer.
   if (!stat(path).isFile) throw new CheckpointError({ path }, "not a regular file");
   const file = openFile(path);
   const info = handleStat(file, path);
   return { file, bytes: info.size, version: versionOf(info) };
 }
 
-/** A file, whatever its content: two names of one file have the same. */
+/** Identifies a file: the same for all names of one file. */
 export function inodeOf({ dev, ino }: Deno.FileInfo): string {
   return `${dev}:${ino}`;
 }
 
-/** A file and its content, as far as the system tells whether that has changed. */
+/** Identifies a file and its content, as far as the system reports changes. */
 export function versionOf(info: Deno.FileInfo): string {
   return `${inodeOf(info)}:${info.size}:${info.mtime?.getTime()}`;
 }
@@ -32,8 +32,8 @@ export function versionOf(info: Deno.FileInfo): string {
 /**
  * Opens a file that was opened before.
  *
- * @param version what it was then, from {@link openRegular}
- * @throws {SystemError} it is another file now, or was written to
+ * @param version its version then, from {@link openRegular}
+ * @throws {SystemError} it has been replaced or modified
  */
 export function reopen(path: string, version: string): Deno.FsFile {
   checkUnchanged([{ path, version }]);
@@ -43,7 +43,7 @@ export function reopen(path: string, version: string): Deno.FsFile {
   throw changed(path);
 }
 
-/** Opens a new file once more, to write to it. @throws {SystemError} it is another file, such as one that a link names */
+/** Opens a new file again for writing. @throws {SystemError} another file is at its path, such as the target of a link */
 export function reopenToWrite(path: string, inode: string): Deno.FsFile {
   let file;
   try {
@@ -53,10 +53,10 @@ export function reopenToWrite(path: string, inode: string): Deno.FsFile {
   }
   if (inodeOf(handleStat(file, path)) === inode) return file;
   file.close();
-  throw new SystemError(`cannot write ${path}: another process has put another file there`, path);
+  throw new SystemError(`cannot write ${path}: another process has put a different file there`, path);
 }
 
-/** Refuses files that are no longer what they were. @throws {SystemError} */
+/** Checks that files have not changed. @throws {SystemError} one has been replaced or modified */
 export function checkUnchanged(files: Iterable<{ readonly path: string; readonly version: string }>): void {
   for (const { path, version } of files) {
     if (versionOf(stat(path)) !== version) throw changed(path);
@@ -65,7 +65,7 @@ export function checkUnchanged(files: Iterable<{ readonly path: string; readonly
 
 function changed(path: string): SystemError {
   return new SystemError(
-    `cannot read ${path}: it was changed meanwhile; run the command again when nothing writes to it`,
+    `cannot read ${path}: it was changed in the meantime; run the command again when nothing writes to it`,
     path,
   );
 }
@@ -80,7 +80,7 @@ export function openFile(path: string): Deno.FsFile {
 }
 
 /**
- * Fills `into` with the bytes of the file from `offset` on.
+ * Fills `into` with the bytes of the file at `offset`.
  *
  * @throws {CheckpointError} the file ends before `into` is full
  * @throws {SystemError} the system can't read it
@@ -93,7 +93,9 @@ export function readAt(file: Deno.FsFile, path: string, offset: number, into: Ui
       if (n === null) {
         throw new CheckpointError(
           { path },
-          `ends at byte ${offset + done}, before byte ${offset + into.length}; was it changed meanwhile?`,
+          `unexpected end of file at byte ${offset + done}, expected ${
+            offset + into.length
+          }; did it change while it was being read?`,
         );
       }
       done += n;
@@ -124,7 +126,7 @@ export function readText(path: string, limit: number): string {
     throw systemError(`cannot read ${path}`, cause, path);
   }
   try {
-    // A byte order mark is a character of a text, as for Python.
+    // A byte order mark is kept as a character, as in Python.
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     throw new CheckpointError({ path }, "not valid UTF-8");
@@ -165,7 +167,7 @@ export function readRegular(path: string, limit: number): Uint8Array {
   }
 }
 
-/** Whether a file or directory is there, following links. @throws {SystemError} if that can't be known */
+/** Whether a file or directory exists, following links. @throws {SystemError} it can't be determined */
 export function exists(path: string): boolean {
   try {
     Deno.statSync(path);
@@ -176,14 +178,14 @@ export function exists(path: string): boolean {
   }
 }
 
-/** What is at a path, following links. @throws {SystemError} nothing is, or that can't be known */
+/** The status of a path, following links. @throws {SystemError} it does not exist, or can't be determined */
 export function stat(path: string): Deno.FileInfo {
   try {
     return Deno.statSync(path);
   } catch (cause) {
     if (cause instanceof Deno.errors.NotFound && linkStat(path)?.isSymlink) {
       throw new SystemError(
-        `cannot open ${path}: it is a link to ${quote(Deno.readLinkSync(path))}, which is not there`,
+        `cannot open ${path}: it is a link to ${quote(Deno.readLinkSync(path))}, which does not exist`,
         path,
       );
     }
@@ -191,7 +193,7 @@ export function stat(path: string): Deno.FileInfo {
   }
 }
 
-/** What is at a path, a link being one; undefined if nothing is. @throws {SystemError} if that can't be known */
+/** The status of a path, without following links; undefined if it does not exist. @throws {SystemError} it can't be determined */
 export function linkStat(path: string): Deno.FileInfo | undefined {
   try {
     return Deno.lstatSync(path);
@@ -201,7 +203,7 @@ export function linkStat(path: string): Deno.FileInfo | undefined {
   }
 }
 
-/** What an open file is. @throws {SystemError} */
+/** The status of an open file. @throws {SystemError} */
 export function handleStat(file: Deno.FsFile, path: string): Deno.FileInfo {
   try {
     return file.statSync();
@@ -210,7 +212,7 @@ export function handleStat(file: Deno.FsFile, path: string): Deno.FileInfo {
   }
 }
 
-/** The path without links. @throws {SystemError} */
+/** The path with all links resolved. @throws {SystemError} */
 export function realPath(path: string): string {
   try {
     return Deno.realPathSync(path);
@@ -219,7 +221,7 @@ export function realPath(path: string): string {
   }
 }
 
-/** Whether two paths name one file or directory, links followed; false when one is not there. */
+/** Whether two paths name the same file or directory, following links; false if one does not exist. */
 export function sameFile(a: string, b: string): boolean {
   if (!exists(a) || !exists(b)) return false;
   const [x, y] = [stat(a), stat(b)];

@@ -1,5 +1,5 @@
 /**
- * A new file written in parts, in the order of its bytes, and the digest of what is written.
+ * Writes a new file part by part, in the order of its bytes, and computes its digest.
  *
  * @module
  */
@@ -9,24 +9,24 @@ import type { NewFile } from "./new_files.ts";
 import type { Hash } from "node:crypto";
 import { pacer } from "../pace.ts";
 
-/** A SHA-256 that is fed in parts (FIPS 180-4); the processor's instructions for it are used where it has them. */
+/** An incremental SHA-256 (FIPS 180-4), which uses the processor's instructions for it if there are any. */
 export async function sha256(): Promise<Hash> {
-  // Loaded when it is first needed: starting Node's library takes as long as reading a small model.
+  // Loaded on first use: loading Node's library takes as long as reading a small model.
   const { createHash } = await import("node:crypto");
   return createHash("sha256");
 }
 
-/** Options of what writes a new file from one that is there. */
+/** Options for writing a new file from an existing one. */
 export interface WriteOptions {
-  /** Replace files that are there. */
+  /** Overwrite existing files. */
   readonly force: boolean;
   readonly signal?: AbortSignal;
-  /** Called with the bytes of the new file that are written. */
+  /** Called with the number of bytes written so far. */
   readonly progress?: (bytes: number) => void;
 }
 
 /**
- * Writes the parts one after the other, and lets signals have their turn in between.
+ * Writes the parts one after the other, and lets signals be handled in between.
  *
  * @returns the file's SHA-256 in hexadecimal
  * @throws {SystemError} such as a full disk

@@ -257,7 +257,7 @@ Deno.test("two processes that write one directory leave one of the two checkpoin
     for (const { err } of results.filter(({ code }) => code !== 0)) {
       assertMatch(
         err,
-        /^rabbit: quantize: [^\n]*another process has written it meanwhile; nothing was replaced[^\n]*\n$/,
+        /^rabbit: quantize: [^\n]*another process has written it in the meantime; nothing was replaced[^\n]*\n$/,
       );
     }
     assertEquals(tree(`${cwd}/out`), [...SIDECARS, MODEL].sort());

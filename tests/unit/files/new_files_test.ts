@@ -153,7 +153,7 @@ Deno.test("NewFiles.commit puts the old files back when a rename fails, whicheve
     files.write(MODEL, utf8("new"));
     files.write("config.json", utf8("new"));
     withFailingRename(2, true, () => {
-      assertThrows(() => files.commit(), SystemError, "the old files could not be put back, they are in");
+      assertThrows(() => files.commit(), SystemError, "the old files could not be restored; they are in");
     });
     files.abort();
     assertEquals(names(directory), [".config.json.*.old", INCOMPLETE_FILE, MODEL, "vocab.json"]);
@@ -181,7 +181,7 @@ Deno.test("NewFiles keeps what came into the directory since it was looked at", 
       const { message } = assertThrows(() => files.commit(), SystemError);
       assertMatch(
         message,
-        /another process has written it meanwhile; nothing was replaced, run the command again$/,
+        /another process has written it in the meantime; nothing was replaced, run the command again$/,
         what,
       );
       assertEquals(Deno.readTextFileSync(file), "theirs", what);
@@ -397,7 +397,7 @@ Deno.test("checkOutputFile says what is there, and NewFiles replaces nothing els
       using files = new NewFiles(directory, checkOutputFile(path, [], true));
       files.write("x.gguf", utf8("new"));
       Deno.writeTextFileSync(path, "theirs");
-      assertThrows(() => files.commit(), SystemError, "another process has written it meanwhile");
+      assertThrows(() => files.commit(), SystemError, "another process has written it in the meantime");
       assertEquals(Deno.readTextFileSync(path), "theirs");
       Deno.removeSync(path);
     }

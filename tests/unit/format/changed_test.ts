@@ -113,7 +113,7 @@ for (const [reader, [file, read]] of Object.entries(READERS)) {
         assert(changed, what);
         assertEquals(
           error.message,
-          `cannot read ${directory}/${file}: it was changed meanwhile; run the command again when nothing writes to it`,
+          `cannot read ${directory}/${file}: it was changed in the meantime; run the command again when nothing writes to it`,
         );
         assertEquals(tree(directory), before, what);
       });
@@ -138,9 +138,9 @@ Deno.test("a source that has changed since its header was read is an error, for 
           () => importGguf(gguf, out, options),
         ]
       ) {
-        await assertRejects(async () => await run(), SystemError, "it was changed meanwhile");
+        await assertRejects(async () => await run(), SystemError, "it was changed in the meantime");
       }
-      assertThrows(() => new TensorReader(model), SystemError, "it was changed meanwhile");
+      assertThrows(() => new TensorReader(model), SystemError, "it was changed in the meantime");
       assert(!tree(directory).includes("out/"));
       for (const name of ["model", "quant"]) Deno.removeSync(`${directory}/${name}`, { recursive: true });
     }

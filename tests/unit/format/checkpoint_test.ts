@@ -163,7 +163,7 @@ Deno.test("openCheckpoint names a link to nothing, and refuses what is no regula
       const path = `${model}/${name}`;
       Deno.symlinkSync("../../gone", path);
       const error = assertThrows(() => openCheckpoint(model), SystemError);
-      assertEquals(error.message, `cannot open ${path}: it is a link to "../../gone", which is not there`);
+      assertEquals(error.message, `cannot open ${path}: it is a link to "../../gone", which does not exist`);
       Deno.removeSync(path);
       Deno.mkdirSync(path);
       refused(model, `${path}: not a regular file`);
@@ -174,7 +174,7 @@ Deno.test("openCheckpoint names a link to nothing, and refuses what is no regula
     }
     Deno.symlinkSync("gone", `${directory}/given`);
     const error = assertThrows(() => openCheckpoint(`${directory}/given`), SystemError);
-    assertEquals(error.message, `cannot open ${directory}/given: it is a link to "gone", which is not there`);
+    assertEquals(error.message, `cannot open ${directory}/given: it is a link to "gone", which does not exist`);
   }));
 
 // What is given in the place of a checkpoint
@@ -473,7 +473,10 @@ Deno.test("readAt refuses a file that has become shorter", () =>
     using file = openFile(path);
     readAt(file, path, 2, new Uint8Array(8));
     const error = assertThrows(() => readAt(file, path, 4, new Uint8Array(8)), CheckpointError);
-    assertEquals(error.message, `${path}: ends at byte 10, before byte 12; was it changed meanwhile?`);
+    assertEquals(
+      error.message,
+      `${path}: unexpected end of file at byte 10, expected 12; did it change while it was being read?`,
+    );
   }));
 
 Deno.test("readText reads UTF-8 up to the limit", () =>

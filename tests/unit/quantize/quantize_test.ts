@@ -440,7 +440,7 @@ Deno.test("quantize refuses a sidecar that is no regular file, a link out of the
       },
       'is a link out of the checkpoint\'s directory, to "/dev/zero"': (path) => Deno.symlinkSync("/dev/zero", path),
       "is a link out of the checkpoint's directory, to ": (path) => Deno.symlinkSync("/proc/self/environ", path),
-      'it is a link to "gone", which is not there': (path) => Deno.symlinkSync("gone", path),
+      'it is a link to "gone", which does not exist': (path) => Deno.symlinkSync("gone", path),
       "more than 200000000 bytes, the limit": (path) => {
         Deno.writeTextFileSync(path, "");
         Deno.truncateSync(path, 200_000_001);
@@ -495,7 +495,7 @@ Deno.test("two calls of quantize for one directory: one ends well, and its file 
         const good = results.findIndex((result) => typeof result === "string");
         const lost = results[1 - good];
         assertInstanceOf(lost, SystemError);
-        assertMatch((lost as Error).message, /another process has written it meanwhile/);
+        assertMatch((lost as Error).message, /another process has written it in the meantime/);
         assertEquals(await sha256(`${directory}/${out}/${MODEL}`), results[good]);
         assertEquals(Deno.readTextFileSync(`${directory}/${out}/config.json`), `{"model": ${good + 1}}`);
         assertEquals(tree(`${directory}/${out}`), ["config.json", MODEL]);
