@@ -1,6 +1,6 @@
 /**
- * What a chat model expects around a message: the checkpoint's chat template, a Jinja template, rendered as transformers
- * renders it (lib/text/jinja), in a worker that ends at a deadline.
+ * Chat templates: finds the template of a checkpoint, and formats a conversation with it as transformers does. Templates
+ * are Jinja programs; lib/text/jinja runs them, in a worker with a deadline.
  *
  * @module
  */
@@ -14,13 +14,13 @@ import type { Moment } from "./jinja/dates.ts";
 import type { Plain, Rendered } from "./jinja/render.ts";
 import { readSpecialTokens } from "./special_tokens.ts";
 
-/** A file of templates larger than this is another file. */
+/** Larger than any known file of templates. */
 const MAX_BYTES = 10_000_000;
 
-/** A template that has not ended after this long never will: the slowest known ones take some milliseconds. */
+/** The limit for rendering; the slowest known templates take some milliseconds. */
 const DEADLINE_MS = 10_000;
 
-/** How much later the worker gives up: by then the call has failed. */
+/** How much later the worker itself gives up: by then the call has failed. */
 const GRACE_MS = 1000;
 
 /** One message of a conversation. */
@@ -29,22 +29,22 @@ export interface Message {
   readonly content: string;
 }
 
-/** A chat template and the tokens that it names. */
+/** A chat template and the special tokens that it can read. */
 export interface ChatTemplate {
-  /** The file that the template is from. */
+  /** The file that contains it. */
   readonly path: string;
   readonly template: string;
-  /** bos_token, eos_token and the like. */
+  /** By name: bos_token, eos_token and so on. */
   readonly tokens: Readonly<Record<string, string>>;
 }
 
 /**
  * Reads the template of a checkpoint directory as transformers does: chat_template.jinja and additional_chat_templates/
- * come before tokenizer_config.json; of several templates it is the one named `default`. chat_template.json, which
- * transformers has for processors, comes last.
+ * take precedence over tokenizer_config.json; of several templates the one named `default` is used. chat_template.json,
+ * which transformers uses for processors, comes last.
  *
- * @returns undefined if it has none
- * @throws {CheckpointError} a file can't be read as what it should be
+ * @returns undefined if there is none
+ * @throws {CheckpointError} a file is invalid
  */
 export function readChatTemplate(directory: string): ChatTemplate | undefined {
   const config = join(directory, "tokenizer_config.json");
@@ -58,7 +58,7 @@ interface Found {
   readonly template: string;
 }
 
-/** The template that has a file of its own. */
+/** The template in a file of its own. */
 function templateFile(directory: string): Found | undefined {
   const alone = join(directory, "chat_template.jinja");
   const more = join(directory, "additional_chat_templates");
@@ -69,7 +69,7 @@ function templateFile(directory: string): Found | undefined {
   return undefined;
 }
 
-/** The template of tokenizer_config.json: a text, or one of several with names. */
+/** The template in tokenizer_config.json: a string, or one of several with names. */
 function templateOf(path: string, { chat_template: field }: Record<string, unknown>): Found | undefined {
   if (field === undefined || field === null) return undefined;
   if (typeof field === "string") return { path, template: field };
@@ -77,7 +77,7 @@ function templateOf(path: string, { chat_template: field }: Record<string, unkno
   const pairs = Array.isArray(field) ? field.map((each) => [each?.name, each?.template]) : Object.entries(field);
   const texts = pairs.every((pair) => pair.every((text) => typeof text === "string"));
   if (!texts || typeof field !== "object") {
-    throw new CheckpointError(place, "expected a text, or texts with names");
+    throw new CheckpointError(place, "expected a string, or strings with names");
   }
   const template = new Map(pairs as [string, string][]).get("default");
   if (template === undefined) throw withoutDefault(place, pairs.map(([name]) => name as string));
@@ -89,13 +89,13 @@ function oldTemplate(directory: string): Found | undefined {
   const field = objectIn(path).chat_template;
   if (field === undefined || field === null) return undefined;
   if (typeof field === "string") return { path, template: field };
-  throw new CheckpointError({ path, field: "chat_template" }, "expected a text");
+  throw new CheckpointError({ path, field: "chat_template" }, "expected a string");
 }
 
 function withoutDefault(place: { path: string; field?: string }, names: readonly string[]): CheckpointError {
   return new CheckpointError(
     place,
-    `has the templates ${names.map(quote).join(", ") || "of no name"}, of which none is named "default"`,
+    `expected a template named "default", found ${names.map(quote).join(", ") || "none"}`,
   );
 }
 
@@ -111,28 +111,28 @@ function namesIn(directory: string): string[] {
   }
 }
 
-/** The text of a conversation, up to where the model's answer begins. */
+/** A formatted conversation, up to the beginning of the model's answer. */
 export interface Conversation {
   readonly text: string;
   /** Whether the template asked for the date. */
   readonly dated: boolean;
 }
 
-/** What {@link renderChat} sends to chat_worker.ts. */
+/** The message that {@link renderChat} sends to chat_worker.ts. */
 export interface RenderRequest {
   readonly template: string;
   readonly variables: Readonly<Record<string, Plain>>;
   readonly now: Moment;
-  /** After this long the worker itself gives up, so that its thread ends (see deadline.ts). */
+  /** The limit at which the worker itself gives up, so that its thread ends (see deadline.ts). */
   readonly milliseconds: number;
 }
 
 /**
- * Renders the template of a conversation.
+ * Formats a conversation with a template.
  *
- * @param now the time that templates may ask for
- * @param milliseconds the time that rendering may take
- * @throws {CheckpointError} the template is wrong, refuses the messages, does not end, or has what is not supported
+ * @param now the time that strftime_now gives
+ * @param milliseconds the limit for rendering
+ * @throws {CheckpointError} the template is invalid, rejects the messages, exceeds a limit, or is not supported
  */
 export async function renderChat(
   chat: ChatTemplate,

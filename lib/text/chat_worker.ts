@@ -1,5 +1,5 @@
 /**
- * The worker of {@link renderChat}.
+ * The worker that renders chat templates for {@link renderChat}.
  *
  * @module
  */

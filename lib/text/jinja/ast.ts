@@ -1,12 +1,12 @@
 /**
- * What a template is parsed into. The order of the fields is the order in which names are looked for.
+ * The syntax tree of a template. The order of the fields is the order in which scopes.ts visits names.
  *
  * @module
  */
 
 import type { Value } from "./values.ts";
 
-/** A name that is read, set, or a parameter. */
+/** A name: read, assigned, or a parameter. */
 export interface Name {
   readonly kind: "Name";
   readonly name: string;
@@ -14,7 +14,7 @@ export interface Name {
   readonly line: number;
 }
 
-/** `namespace.attribute`, which is set. */
+/** `namespace.attribute` as the target of an assignment. */
 export interface NamespaceTarget {
   readonly kind: "NamespaceTarget";
   readonly name: string;
@@ -22,14 +22,14 @@ export interface NamespaceTarget {
   readonly line: number;
 }
 
-/** What a set or a for assigns to. */
+/** The target of a set or a for. */
 export type Target = Name | NamespaceTarget | {
   readonly kind: "Tuple";
   readonly items: readonly Target[];
   line: number;
 };
 
-/** What a call, a filter or a test passes. */
+/** The arguments of a call, a filter or a test. */
 export interface Arguments {
   readonly list: readonly Expression[];
   readonly named: readonly (readonly [string, Expression])[];
@@ -54,7 +54,7 @@ export interface Call {
   readonly line: number;
 }
 
-/** A filter or a test; the filter of a block has no node. */
+/** A filter or a test. The first filter of a block has no node. */
 export interface Filter {
   readonly kind: "Filter" | "Test";
   readonly node?: Expression;
@@ -63,7 +63,7 @@ export interface Filter {
   readonly line: number;
 }
 
-/** What has a value. */
+/** An expression. */
 export type Expression =
   | Name
   | Call
@@ -96,7 +96,7 @@ export type Expression =
     readonly line: number;
   };
 
-/** The parameters of a macro or a call block; the last ones have the defaults. */
+/** The parameters of a macro or a call block; the defaults belong to the last ones. */
 export interface Signature {
   readonly parameters: readonly Name[];
   readonly defaults: readonly Expression[];
@@ -114,7 +114,7 @@ export interface For {
   readonly line: number;
 }
 
-/** An if; an elif is another if in `branches`. */
+/** An if. Each elif is another if in `branches`. */
 export interface If {
   readonly kind: "If";
   readonly test: Expression;
@@ -132,7 +132,7 @@ export interface Macro extends Signature {
   readonly line: number;
 }
 
-/** A call block; the tag `generation` of transformers is one without a call. */
+/** A call block. The tag `generation` of transformers is one without a call. */
 export interface CallBlock extends Signature {
   readonly kind: "CallBlock";
   readonly call?: Call;
@@ -140,7 +140,7 @@ export interface CallBlock extends Signature {
   readonly line: number;
 }
 
-/** A statement that has statements in it, with names of its own. */
+/** A statement that contains statements in a scope of their own. */
 export type Block =
   | For
   | Macro
@@ -166,7 +166,7 @@ export type Block =
     readonly line: number;
   };
 
-/** What is executed. */
+/** A statement. */
 export type Statement =
   | Block
   | If
@@ -178,7 +178,7 @@ export type Statement =
 /** Any node. */
 export type Node = Statement | Expression | Target;
 
-/** The nodes right below one. */
+/** The children of a node. */
 export function childrenOf(node: Node): Node[] {
   return Object.values(node).flatMap(nodesIn);
 }

@@ -1,5 +1,5 @@
 /**
- * Python's collections, and when values are equal.
+ * Python's collections, equality and hashes.
  *
  * @module
  */
@@ -50,18 +50,18 @@ export class Tuple extends PyObject {
   }
 }
 
-/** A dict, which keeps the order in which its keys came. */
+/** A dict, which keeps the order of insertion. */
 export class Dict extends PyObject {
   readonly type = "dict";
   readonly #entries = new Map<string, [Value, Value]>();
 
-  /** The later one of equal keys gives the value, the first one the key. */
+  /** Of equal keys, the first one is kept with the last value. */
   constructor(pairs: Iterable<readonly [Value, Value]> = []) {
     super();
     for (const [key, value] of pairs) this.set(key, value);
   }
 
-  /** For the one who makes it. @throws {TemplateError} the key can't be hashed */
+  /** Sets an item while the dict is created. @throws {TemplateError} the key is unhashable */
   set(key: Value, value: Value): void {
     const hash = hashOf(key);
     const entry = this.#entries.get(hash);
@@ -72,7 +72,7 @@ export class Dict extends PyObject {
     }
   }
 
-  /** @throws {TemplateError} the key can't be hashed */
+  /** @throws {TemplateError} the key is unhashable */
   get(key: Value): Maybe {
     return this.#entries.get(hashOf(key))?.[1];
   }
@@ -118,7 +118,7 @@ export class Dict extends PyObject {
   }
 }
 
-/** What keys(), values() and items() of a dict give. */
+/** The result of keys(), values() or items() of a dict. */
 export class View extends PyObject {
   readonly type: string;
 
@@ -146,7 +146,7 @@ export class View extends PyObject {
   }
 }
 
-/** A range of at most 100,000 integers, as the sandbox has it. */
+/** A range, of at most 100,000 integers in the sandbox. */
 export class Range extends PyObject {
   readonly type = "range";
 
@@ -174,7 +174,7 @@ export class Range extends PyObject {
   }
 }
 
-/** A generator or another iterator: it can be gone through once, is always true and has no length. */
+/** A generator or another iterator: it can be iterated once, is always true and has no length. */
 export class Generator extends PyObject {
   readonly type = "generator";
   readonly #items: Iterator<Value>;
@@ -190,19 +190,21 @@ export class Generator extends PyObject {
     return undefined;
   }
   override iterate(): Iterator<Value> {
-    // Without `return`: a loop that is left early does not close it.
+    // Without `return`, so that breaking out of a loop does not close it.
     return { next: () => this.#items.next() };
   }
 }
 
-/** What namespace() makes: the one thing whose attributes a template sets. */
+/** The result of namespace(), whose attributes a template can set. */
 export class Namespace extends PyObject {
   readonly type = "Namespace";
   readonly #attributes = new Dict();
 
   set(name: Value, value: Value): void {
     if (typeof name === "string" && name.startsWith("_")) {
-      throw new TemplateError(`a namespace has no attribute ${quoted(name)}: names with an underscore are refused`);
+      throw new TemplateError(
+        `cannot set attribute ${quoted(name)} of a namespace: names with a leading underscore are refused`,
+      );
     }
     this.#attributes.set(name, value);
   }
@@ -219,7 +221,7 @@ export class Namespace extends PyObject {
 
 const LIST_CHANGES = ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"];
 
-/** Attributes of a list, tuple or range. */
+/** The attributes of a list, tuple or range. */
 export function sequenceAttribute(items: readonly Value[], type: string, name: string): Maybe {
   if (type === "list" && LIST_CHANGES.includes(name)) return unsafe(type, name);
   if (type === "list" && name === "copy") return method(name, () => [...items]);
@@ -246,7 +248,7 @@ export function equal(a: Value, b: Value): boolean {
   const x = numberOf(a);
   if (x !== undefined) {
     const y = numberOf(b);
-    // Of an int and a float this compares the exact values, as Python does.
+    // Compares an int with a float by their exact values, as Python does.
     // deno-lint-ignore eqeqeq
     return y !== undefined && x == y;
   }
@@ -270,7 +272,7 @@ export function equal(a: Value, b: Value): boolean {
   return a === b;
 }
 
-/** The items of two lists, or of two tuples. */
+/** The items of two lists, or of two tuples; undefined for other values. */
 export function sequences(a: Value, b: Value): [readonly Value[], readonly Value[]] | undefined {
   if (Array.isArray(a) && Array.isArray(b)) return [a, b];
   return a instanceof Tuple && b instanceof Tuple ? [a.items, b.items] : undefined;
@@ -281,7 +283,7 @@ function isHashable(value: Value): boolean {
   return !(Array.isArray(value) || value instanceof Dict || (value instanceof View && value.kind !== "values"));
 }
 
-/** A text that is the same for equal keys of a dict, and for no others. */
+/** A string that is the same for equal keys of a dict, and differs for others. @throws {TemplateError} the value is unhashable */
 export function hashOf(value: Value): string {
   if (!isHashable(value)) throw new TemplateError(`unhashable type: ${quoted(typeOf(value))}`);
   const text = strOf(value);

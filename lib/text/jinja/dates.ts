@@ -1,13 +1,13 @@
 /**
- * Python's `datetime.strftime` on Linux in the C locale, whose words are English: what the function strftime_now of
- * transformers gives, which asks for the local time without a zone.
+ * Python's `datetime.strftime` on Linux in the C locale (English), for the function strftime_now of transformers, which
+ * formats the local time without a time zone.
  *
  * @module
  */
 
 import { spendText, TemplateError, Unsupported } from "./limits.ts";
 
-/** A local time. Month and day begin at 1. */
+/** A local time. Months and days count from 1. */
 export interface Moment {
   readonly year: number;
   readonly month: number;
@@ -34,7 +34,7 @@ const MONTHS = [
   "December",
 ];
 
-/** The local time of this machine. */
+/** Converts a date to local time. */
 export function momentOf(date: Date): Moment {
   return {
     year: date.getFullYear(),
@@ -47,7 +47,7 @@ export function momentOf(date: Date): Moment {
   };
 }
 
-/** Day number since 1970-01-01, of the proleptic Gregorian calendar. */
+/** The number of days since 1970-01-01, in the proleptic Gregorian calendar. */
 function dayNumber(year: number, month: number, day: number): number {
   const date = new Date(0);
   date.setUTCFullYear(year, month - 1, day);
@@ -59,7 +59,7 @@ function isoWeekday(number: number): number {
   return (((number + 3) % 7) + 7) % 7 + 1;
 }
 
-/** The year and the week of ISO 8601. */
+/** The year and week of ISO 8601. */
 function isoWeek(number: number): { year: number; week: number } {
   const thursday = number + 4 - isoWeekday(number);
   const date = new Date(thursday * 86_400_000);
@@ -67,10 +67,10 @@ function isoWeek(number: number): { year: number; week: number } {
   return { year, week: Math.floor((thursday - dayNumber(year, 1, 1)) / 7) + 1 };
 }
 
-/** What a letter gives: a text, or a number with its usual width and what it is filled with. */
+/** The value of a directive: a string, or a number with its default width and padding. */
 type Field = string | readonly [number, number, "0" | " "];
 
-/** Letters that stand for other formats. */
+/** Directives that stand for other formats. */
 const COMPOSED: Readonly<Record<string, string>> = {
   c: "%a %b %e %H:%M:%S %Y",
   D: "%m/%d/%y",
@@ -155,19 +155,21 @@ function field(letter: string, moment: Moment): Field | undefined {
   }
 }
 
-/** Characters of a format: each may become twenty. */
+/** The limit for a format; each character may expand to twenty. */
 const MAX_FORMAT = 10_000;
 
-/** A format without flags and width, or one of those that glibc takes a flag for: %-d, %_d, %0e, %^a. */
+/** A directive, with or without one of glibc's flags: %-d, %_d, %0e, %^a. */
 const DIRECTIVE = /%([-_0^]?)(.)?/gsu;
 
 /**
  * `moment.strftime(format)`.
  *
- * @throws {Unsupported} the format has a directive that is not known
+ * @throws {Unsupported} the format contains an unsupported directive
  */
 export function strftime(moment: Moment, format: string): string {
-  if (format.length > MAX_FORMAT) throw new TemplateError(`a date's format has more than ${MAX_FORMAT} characters`);
+  if (format.length > MAX_FORMAT) {
+    throw new TemplateError(`the format of a date has more than ${MAX_FORMAT} characters`);
+  }
   const text = format.replace(DIRECTIVE, (directive, flag: string, letter: string | undefined) => {
     if (letter === undefined) throw new Unsupported(`strftime's format ${directive}`);
     if (Object.hasOwn(COMPOSED, letter) && flag === "") return strftime(moment, COMPOSED[letter]);

@@ -9,7 +9,7 @@ import { Unsupported } from "./limits.ts";
 import type { Tokens } from "./tokens.ts";
 import { NONE, type Value } from "./values.ts";
 
-/** Names that are values. */
+/** Constants, by name. */
 export const CONSTANTS = new Map<string, Value>([
   ["true", true],
   ["True", true],
@@ -21,7 +21,7 @@ export const CONSTANTS = new Map<string, Value>([
 
 const COMPARISONS = ["==", "!=", "<", "<=", ">", ">="];
 
-/** Parses expressions, each from the token at hand. */
+/** Parses expressions from the current token on. */
 export class ExpressionParser {
   readonly #tokens: Tokens;
 
@@ -67,7 +67,7 @@ export class ExpressionParser {
     return then;
   }
 
-  /** Operators of one level, from left to right. */
+  /** Left-associative operators of one precedence. */
   #binary(parse: () => Expression, operator: () => boolean): Expression {
     let left = parse();
     while (operator()) {
@@ -215,7 +215,7 @@ export class ExpressionParser {
   #attribute(node: Expression): Expression {
     const { line } = this.#tokens.next();
     const { kind, value } = this.#tokens.token;
-    if (kind !== "name" && kind !== "integer") this.#tokens.fail("expected a name or a number behind the dot");
+    if (kind !== "name" && kind !== "integer") this.#tokens.fail("expected a name or a number after the dot");
     this.#tokens.next();
     if (kind === "name") return { kind: "Attribute", node, name: value as string, line };
     return { kind: "Item", node, key: { kind: "Constant", value, line }, line };
@@ -292,7 +292,7 @@ export class ExpressionParser {
     return name;
   }
 
-  /** The filters that follow; the first one without its bar, if it `starts`. */
+  /** A chain of filters. @param starts whether the first one has no bar */
   filters(node: Expression | undefined, starts = false): Expression {
     for (let bare = starts; bare || this.#tokens.is("|"); bare = false) {
       if (!bare) this.#tokens.next();

@@ -1,5 +1,5 @@
 /**
- * Makes functions of the expressions of a template.
+ * Compiles the expressions of a template.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { contains, operate, ordered, sign, sliceOf } from "./operators.ts";
 import { type Args, listOf, PyObject, strOf, textOf, truthOf, typeOf, Undefined, type Value } from "./values.ts";
 import { type Evaluate, type Place, softly, Variables } from "./variables.ts";
 
-/** Makes a function of an expression. @throws {TemplateError} it can't be compiled */
+/** Compiles an expression. @throws {TemplateError} it is invalid or unsupported */
 export function expression(node: Expression, place: Place): Evaluate {
   switch (node.kind) {
     case "Constant": {
@@ -70,19 +70,19 @@ export function expression(node: Expression, place: Place): Evaluate {
     case "Test":
       return filter(node, place);
     case "Slice":
-      throw new Unsupported(`line ${node.line}: a slice in this place`);
+      throw new Unsupported(`line ${node.line}: a slice at this place`);
   }
 }
 
-/** The variable of a name. @throws {TemplateError} the name is not known at this place */
+/** The variable of a name. @throws {TemplateError} the name is unknown at this place */
 export function variableOf(name: string, { scope }: Place, line: number): string {
   const variable = scope.find(name);
   // Jinja2 fails here too, on the arguments of the filter of a set block.
-  if (variable === undefined) throw errorAt(line, `the name ${name} is not known here`);
+  if (variable === undefined) throw errorAt(line, `the name ${name} is unknown here`);
   return variable;
 }
 
-/** Makes a function that reads a name. */
+/** Compiles the reading of a name. */
 export function read(name: string, place: Place, line: number): Evaluate {
   const variable = variableOf(name, place, line);
   return (variables) => variables.get(variable) ?? new Undefined(`'${name}' is undefined`);
@@ -164,7 +164,9 @@ function argumentsOf(args: Arguments, place: Place): (variables: Variables) => A
       if (!(dict instanceof Dict)) throw new TemplateError(`the argument after ** must be a dict, not ${typeOf(dict)}`);
       for (const [key, value] of dict.entries()) {
         const name = strOf(key);
-        if (name === undefined || names.has(name)) throw new TemplateError("the argument after ** has a wrong key");
+        if (name === undefined || names.has(name)) {
+          throw new TemplateError("a key of the argument after ** is not a string, or is given twice");
+        }
         names.set(name, value);
       }
     }
@@ -172,7 +174,7 @@ function argumentsOf(args: Arguments, place: Place): (variables: Variables) => A
   };
 }
 
-/** Makes a function of a call. @param caller the body of a call block */
+/** Compiles a call. @param caller the body of a call block */
 export function call(node: Call, place: Place, caller?: (variables: Variables) => Value): Evaluate {
   const callee = expression(node.node, place);
   const args = argumentsOf(node.args, place);
@@ -188,7 +190,7 @@ export function call(node: Call, place: Place, caller?: (variables: Variables) =
   };
 }
 
-/** Makes a function of a filter or test. @param content what the filter of a block is applied to */
+/** Compiles a filter or test. @param content the input of a block's filter */
 export function filter(node: Filter, place: Place, content?: Evaluate): Evaluate {
   const { kind, name, line } = node;
   const table = kind === "Filter" ? FILTERS : TESTS;

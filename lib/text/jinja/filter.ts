@@ -1,5 +1,5 @@
 /**
- * What filters and tests have in common.
+ * Types and helpers of filters and tests.
  *
  * @module
  */
@@ -7,13 +7,13 @@
 import { Unsupported } from "./limits.ts";
 import { type Args, bind, Markup, textOf, type Value } from "./values.ts";
 
-/** A filter or a test: what it does to a value, with the arguments behind it. */
+/** A filter or a test: takes a value, and the arguments in its parentheses. */
 export type Filter = (value: Value, args: Args, name: string) => Value;
 
-/** Filters or tests by their names. */
+/** Filters or tests, by name. */
 export type Filters = Readonly<Record<string, Filter>>;
 
-/** Finds a filter or a test whose name is a value of the template. @throws {TemplateError} there is none */
+/** Finds a filter or a test by a name that is a value of the template. @throws {TemplateError} it is unknown */
 export type Find = (kind: "filter" | "test", name: Value) => Filter;
 
 /** A filter or test without parameters. */
@@ -24,9 +24,9 @@ export function plain(run: (value: Value) => Value): Filter {
   };
 }
 
-/** A text that is not marked: what a filter makes of a marked one is marked, in ways that are not here. */
+/** The string of an unmarked value. Filters of strings marked as safe are not supported. */
 export function softText(value: Value): string {
-  if (value instanceof Markup) throw new Unsupported("a filter of a text marked safe");
+  if (value instanceof Markup) throw new Unsupported("a filter of a string marked safe");
   return textOf(value);
 }
 

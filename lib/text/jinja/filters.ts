@@ -1,5 +1,5 @@
 /**
- * The filters and tests of Jinja2.
+ * The tables of Jinja2's filters and tests.
  *
  * @module
  */

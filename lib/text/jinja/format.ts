@@ -1,5 +1,5 @@
 /**
- * Python's `str.format` and `%` on texts.
+ * Python's `str.format` and `%` on strings.
  *
  * @module
  */
@@ -21,7 +21,7 @@ import {
   type Value,
 } from "./values.ts";
 
-/** Fills a text up to a width, in code points. */
+/** Pads a string to a width, in code points. */
 export function pad(text: string, width: number, fill: string, align: "<" | ">" | "^"): string {
   const missing = width - lengthOf(text);
   if (missing <= 0) return text;
@@ -30,12 +30,12 @@ export function pad(text: string, width: number, fill: string, align: "<" | ">" 
   return fill.repeat(left) + text + fill.repeat(missing - left);
 }
 
-/** Fills a number up to a width with zeros behind its sign and prefix. */
+/** Pads a number to a width with zeros after its sign and prefix. */
 function zeros(sign: string, digits: string, width: number): string {
   return sign + pad(digits, width - sign.length, "0", ">");
 }
 
-/** A width or precision of a format. */
+/** Parses a width or precision. */
 function small(text: string): number {
   const number = Number(text);
   if (number > MAX_TEXT) throw new TemplateError("the width of a format is too large");
@@ -44,7 +44,7 @@ function small(text: string): number {
 
 const CONVERSION = /%(?:\(([^()]*)\))?([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?[hlL]?(.)?/gsu;
 
-/** `text % values`. @throws {TemplateError} they do not fit */
+/** `text % values`. @throws {TemplateError} the values do not match the format */
 export function percent(text: string, values: Value): string {
   const list = values instanceof Tuple ? values.items : [values];
   let used = 0;
@@ -63,13 +63,13 @@ export function percent(text: string, values: Value): string {
     if (key !== undefined) {
       if (!(values instanceof Dict)) throw new TemplateError("format requires a mapping");
       const found = values.get(key);
-      if (found === undefined) throw new TemplateError(`the format has a key that is not there: ${key}`);
+      if (found === undefined) throw new TemplateError(`the format key ${key} is missing`);
       value = found;
     } else value = next();
     const decimals = precision === undefined ? undefined : small(precision);
     return converted(value, type, flags, width === undefined ? 0 : small(width), decimals);
   });
-  // Python looks at what is left over only where the values are no mapping, and it takes what has items for one.
+  // Python ignores unused values of a mapping, and treats everything with items as one.
   const mapping = values instanceof Dict || values instanceof Undefined || values instanceof Range ||
     Array.isArray(values);
   if (used < list.length && !mapping) throw new TemplateError("not all arguments converted during string formatting");
@@ -147,14 +147,14 @@ function formatted(value: Value, specification: string): string {
   const text = strOf(value);
   if (text !== undefined) {
     if ((type ?? "s") !== "s" || sign || alternate || group || align === "=") {
-      throw new TemplateError(`the format ${specification} is not for a text`);
+      throw new TemplateError(`the format ${specification} does not apply to str`);
     }
     const shown = decimals === undefined ? text : cut(text, 0, decimals);
     const side = (align ?? "<") as "<" | ">" | "^";
     return pad(shown, size, fill ?? (zero ? "0" : " "), side);
   }
   const number = numberOf(value);
-  if (number === undefined) throw new TemplateError(`the format ${specification} is not for ${typeOf(value)}`);
+  if (number === undefined) throw new TemplateError(`the format ${specification} does not apply to ${typeOf(value)}`);
   if (typeof value === "boolean" && type === undefined) throw new Unsupported("a format for True and False");
   if (group === "_" || (group !== undefined && (zero || align === "="))) {
     throw new Unsupported(`the format ${specification}`);
@@ -185,7 +185,7 @@ function formatted(value: Value, specification: string): string {
   return pad(mark + digits, size, fill ?? (zero ? "0" : " "), side);
 }
 
-/** How a field `{a.b[c]}` finds what it names. */
+/** Looks up the attributes and items of a field `{a.b[c]}`. */
 export interface Lookup {
   attribute(value: Value, name: string): Value;
   item(value: Value, key: Value): Value;
@@ -247,7 +247,7 @@ export function formatMethod(text: string, name: string, lookup: Lookup): Native
     if (name === "format") return format(text, args, lookup);
     const [mapping] = args.list;
     if (!(mapping instanceof Dict) || args.list.length !== 1 || args.named.size > 0) {
-      throw new Unsupported("format_map of what is no dict");
+      throw new Unsupported("format_map of another value than a dict");
     }
     const named = mapping.entries().filter(([key]) => typeof key === "string") as [string, Value][];
     return format(text, { list: [], named: new Map(named) }, lookup);

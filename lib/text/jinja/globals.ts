@@ -1,5 +1,5 @@
 /**
- * The functions that every template of transformers has, and `self`.
+ * The functions of Jinja2 and transformers that templates can call, and `self`.
  *
  * @module
  */
@@ -11,12 +11,12 @@ import { Cycler, Joiner, TemplateReference } from "./loop.ts";
 import { intArgument, strArgument } from "./methods.ts";
 import { type Args, bind, listOf, Native, over, textOf, Undefined, type Value } from "./values.ts";
 
-/** What raise_exception throws: the template refuses the messages, in its own words. */
+/** The error of raise_exception: the template rejects the messages, with its own message. */
 export class Raised extends TemplateError {
   override name = "Raised";
 }
 
-/** The sandbox allows no longer ranges. */
+/** The sandbox's limit for a range. */
 const MAX_RANGE = 100_000;
 
 function range(args: Args): Value {
@@ -25,7 +25,7 @@ function range(args: Args): Value {
     throw new TemplateError("range: expected 1 to 3 integers");
   }
   if (!numbers.every((number) => Math.abs(number) < Number.MAX_SAFE_INTEGER / 2)) {
-    throw new Unsupported("a range of so large integers");
+    throw new Unsupported("a range of integers above 2^52");
   }
   const [start, stop, step = 1] = numbers.length === 1 ? [0, numbers[0]] : numbers;
   if (step === 0) throw new TemplateError("range: the step must not be zero");
@@ -34,7 +34,7 @@ function range(args: Args): Value {
   return found;
 }
 
-/** What `dict(…)` makes of its arguments. */
+/** The pairs that `dict(…)` takes from its arguments. */
 function pairsOf({ list, named }: Args, name: string): [Value, Value][] {
   if (list.length > 1) throw new TemplateError(`${name}: expected at most 1 argument, found ${list.length}`);
   const [source] = list;
@@ -56,8 +56,8 @@ function pairsOf({ list, named }: Args, name: string): [Value, Value][] {
 /**
  * The functions, by name.
  *
- * @param now what strftime_now tells
- * @param asked is called when a template asks for that
+ * @param now the time that strftime_now gives
+ * @param asked is called when a template asks for it
  */
 export function globalsOf(now: Moment, asked: () => void): Map<string, Value> {
   const functions: Record<string, (args: Args, name: string) => Value> = {

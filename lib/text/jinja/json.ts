@@ -19,7 +19,7 @@ interface Style {
   readonly sorted: boolean;
 }
 
-/** The filter tojson. @throws {TemplateError} the value has no JSON */
+/** The filter tojson. @throws {TemplateError} the value is not JSON serializable */
 export function toJson(value: Value, args: Args): string {
   const [ascii, indent, separators, sorted] = bind(
     "tojson",
@@ -49,7 +49,7 @@ function indentOf(indent: Maybe): string | undefined {
 
 function separatorsOf(separators: Value): string[] {
   const pair = separators instanceof Tuple ? separators.items : separators;
-  if (!Array.isArray(pair) || pair.length !== 2) throw new TemplateError("tojson: separators must be two texts");
+  if (!Array.isArray(pair) || pair.length !== 2) throw new TemplateError("tojson: expected two strings as separators");
   return pair.map((text) => strArgument(text, "tojson"));
 }
 
@@ -102,7 +102,7 @@ function jsonFloat(value: number): string {
 
 function jsonString(text: string, ascii: boolean): string {
   spendText(text.length);
-  // Of the characters that JSON.stringify escapes, all are escaped alike; a text here has no lone surrogate.
+  // JSON.stringify escapes the same characters as Python, since strings here contain no lone surrogates.
   const quoted = JSON.stringify(text);
   if (!ascii) return quoted;
   return quoted.replace(/[\u007f-\uffff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);

@@ -1,5 +1,5 @@
 /**
- * The tokens of a template, as Jinja2 3.1 reads it with trim_blocks and lstrip_blocks.
+ * Splits a template into tokens, as Jinja2 3.1 does with trim_blocks and lstrip_blocks.
  *
  * @module
  */
@@ -8,15 +8,15 @@ import { MAX_TEMPLATE, TemplateError, Unsupported } from "./limits.ts";
 import { parseFloating, parseInteger } from "./numbers.ts";
 import { hexEscape, isBroken, SPACE, strip } from "./text.ts";
 
-/** What a token is. Operators, brackets and the ends of tags are their own kinds. */
+/** A token. The kind of an operator, a bracket or the end of a tag is its text. */
 export interface Token {
   readonly kind: string;
-  /** The text of data, the name, or the value of a literal. */
+  /** The text of data, a name, or the value of a literal. */
   readonly value: string | bigint | number;
   readonly line: number;
 }
 
-/** A {@link TemplateError} that names a line of the template. */
+/** A {@link TemplateError} with a line of the template. */
 export function errorAt(line: number, problem: string): TemplateError {
   return new TemplateError(`line ${line}: ${problem}`);
 }
@@ -35,17 +35,17 @@ const END_COMMENT = new RegExp(`\\+#\\}|-#\\}[${SPACE}]*|#\\}\\n?`, "y");
 
 const CLOSING: Readonly<Record<string, string>> = { "(": ")", "[": "]", "{": "}" };
 
-/** Reads one template. */
+/** Tokenizes one template. */
 class Lexer {
   readonly #source: string;
   readonly #tokens: Token[] = [];
   #at = 0;
   #line = 1;
-  /** Whether what was read last ends with the end of a line. */
+  /** Whether the text before the current position ends with a newline. */
   #lineStarts = true;
 
   constructor(source: string) {
-    // All ends of lines are one, and the last one is dropped.
+    // Newlines are normalized, and the last one is removed.
     this.#source = source.replace(/\r\n?/g, "\n").replace(/\n$/, "");
   }
 
@@ -59,7 +59,7 @@ class Lexer {
     this.#tokens.push({ kind, value, line: this.#line });
   }
 
-  /** Goes on to `end`. */
+  /** Moves to `end`. */
   #advance(end: number): void {
     for (let n = this.#at; n < end; n++) if (this.#source[n] === "\n") this.#line++;
     if (end > this.#at) this.#lineStarts = this.#source[end - 1] === "\n";
@@ -71,7 +71,7 @@ class Lexer {
     return pattern.exec(this.#source);
   }
 
-  /** The text up to the next tag, and the tag. */
+  /** Reads the text up to the next tag, and the tag. */
   #readData(): void {
     const start = this.#at;
     let open = start;
@@ -94,7 +94,7 @@ class Lexer {
     else this.#readTag(kind === "{" ? "{{" : "{%", kind === "{" ? "}}" : "%}", kind === "{" ? END_VARIABLE : END_BLOCK);
   }
 
-  /** Data before a tag: a minus strips all white space, and the indentation before a block goes without one too. */
+  /** Adds the text before a tag: a minus strips white space; without a sign, the indentation of a block is removed. */
   #pushData(text: string, sign: string, variable: boolean, lineStarts: boolean): void {
     let kept = text;
     if (sign === "-") kept = strip(text, undefined, false, true);
@@ -155,7 +155,7 @@ class Lexer {
     const operator = this.#match(OPERATORS)?.[0];
     if (operator === undefined) {
       if (/\P{ASCII}/u.test(character) && /[\p{L}\p{N}\p{M}]/u.test(character)) {
-        throw new Unsupported(`line ${this.#line}: a name with letters beyond ASCII`);
+        throw new Unsupported(`line ${this.#line}: a non-ASCII name`);
       }
       throw errorAt(this.#line, `unexpected character ${JSON.stringify(character)}`);
     }
@@ -203,7 +203,7 @@ class Lexer {
       if (Object.hasOwn(SIMPLE, other)) return SIMPLE[other];
       if ("xuU".includes(other)) throw errorAt(this.#line, `truncated \\${other} escape`);
       if (other === "N") throw new Unsupported(`line ${this.#line}: the escape \\N`);
-      // Jinja2 escapes what is not ASCII before it reads the escapes, so that this backslash escapes another one.
+      // Jinja2 escapes non-ASCII characters before it reads the escapes, so that this backslash escapes another one.
       return other > "\x7f" ? hexEscape(other.codePointAt(0)!) : escape;
     });
   }
@@ -225,9 +225,9 @@ const SIMPLE: Readonly<Record<string, string>> = {
   v: "\v",
 };
 
-/** The tokens of a template. @throws {TemplateError} it is none, or is too long */
+/** The tokens of a template. @throws {TemplateError} it is too long, or contains an invalid token */
 export function tokenize(source: string): Token[] {
   if (source.length > MAX_TEMPLATE) throw new TemplateError(`has more than ${MAX_TEMPLATE} characters`);
-  if (isBroken(source)) throw new TemplateError("has half of a surrogate pair");
+  if (isBroken(source)) throw new TemplateError("contains a lone surrogate");
   return new Lexer(source).read();
 }

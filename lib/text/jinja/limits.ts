@@ -1,55 +1,55 @@
 /**
- * What a template may use. A template is a stranger's program: its text, what it prints and what it makes on the way are
- * bounded, so that it cannot fill the memory before the deadline of the worker that renders it (lib/text/deadline.ts).
+ * The limits of a template, which is an untrusted program: its length, its output and the values that it creates are bounded,
+ * so that it can't exhaust the memory before the deadline of its worker (lib/text/deadline.ts).
  *
  * @module
  */
 
-/** The template raised an error, or is none; the message is for the user. */
+/** The template is invalid or raised an error; the message is for the user. */
 export class TemplateError extends Error {
   override name = "TemplateError";
 }
 
-/** Jinja2 has a meaning for it, which this implementation does not have. */
+/** The template uses a feature of Jinja2 that this implementation lacks. */
 export class Unsupported extends TemplateError {
   override name = "Unsupported";
 
-  /** @param what a noun, such as `the filter pprint` */
+  /** @param what a noun phrase such as `the filter pprint` */
   constructor(what: string) {
     super(`${what} is not supported`);
   }
 }
 
-/** UTF-16 units of a template. The largest known ones have 50,000. */
+/** The limit for a template, in UTF-16 units. The largest known templates have 50,000. */
 export const MAX_TEMPLATE = 1 << 20;
 
-/** UTF-16 units of one text, also of the whole output. */
+/** The limit for a string and for the output, in UTF-16 units. */
 export const MAX_TEXT = 4 << 20;
 
-/** Items of one list. */
+/** The limit for the items of a list. */
 const MAX_ITEMS = 1_000_000;
 
-/** UTF-16 units of all texts that are made while a template is rendered, each counted once; an item counts as several. */
+/** The limit for all strings and items that are created during a rendering, in UTF-16 units. */
 const MAX_MADE = 64 << 20;
 
-/** What an item of a list, or another small object, counts as. */
+/** The UTF-16 units that an item of a list, or another small object, counts as. */
 const ITEM_UNITS = 16;
 
-/** Bits of an integer. Python prints at most 4,300 digits, which are 14,285 bits. */
+/** The limit for an integer, in bits. Python prints at most 4,300 digits, which is 14,285 bits. */
 export const MAX_BITS = 20_000;
 
-/** How many steps pass between two looks at the clock. */
+/** Steps between two readings of the clock. */
 const STEPS = 1000;
 
-/** Rendering is synchronous, so that one tally serves all. */
+/** Rendering is synchronous, so that one set of counters is enough. */
 let made = 0;
 let steps = 0;
 let end = Infinity;
 
 /**
- * Sets the tally to zero, before a template is rendered.
+ * Resets the counters before a template is rendered.
  *
- * @param milliseconds the time that it has
+ * @param milliseconds the limit for rendering
  */
 export function resetLimits(milliseconds: number): void {
   made = 0;
@@ -57,24 +57,24 @@ export function resetLimits(milliseconds: number): void {
   end = performance.now() + milliseconds;
 }
 
-/** Counts a step. @throws {TemplateError} the time is over */
+/** Counts a step. @throws {TemplateError} the time is exceeded */
 export function step(): void {
-  if (++steps % STEPS === 0 && performance.now() > end) throw new TemplateError("is not finished in time");
+  if (++steps % STEPS === 0 && performance.now() > end) throw new TemplateError("took too long");
 }
 
-/** Counts a text that is about to be made. @throws {TemplateError} it is too long, or there were too many */
+/** Counts a string before it is created. @throws {TemplateError} a limit is exceeded */
 export function spendText(units: number): void {
-  if (units > MAX_TEXT) throw new TemplateError(`makes a text of more than ${MAX_TEXT} characters`);
+  if (units > MAX_TEXT) throw new TemplateError(`makes a string of more than ${MAX_TEXT} characters`);
   spend(units);
 }
 
-/** Counts a text that was made. @returns the text @throws {TemplateError} it is too long, or there were too many */
+/** Counts a new string, and returns it. @throws {TemplateError} a limit is exceeded */
 export function counted(text: string): string {
   spendText(text.length);
   return text;
 }
 
-/** Counts a list that is about to be made. @throws {TemplateError} it is too long, or there were too many */
+/** Counts a list before it is created. @throws {TemplateError} a limit is exceeded */
 export function spendItems(count: number): void {
   if (count > MAX_ITEMS) throw new TemplateError(`makes a list of more than ${MAX_ITEMS} items`);
   spend(ITEM_UNITS * (count + 1));
@@ -83,5 +83,5 @@ export function spendItems(count: number): void {
 function spend(units: number): void {
   step();
   made += units;
-  if (made > MAX_MADE) throw new TemplateError("makes more text and lists than a chat needs");
+  if (made > MAX_MADE) throw new TemplateError("makes too many strings and lists");
 }

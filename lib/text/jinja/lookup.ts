@@ -1,5 +1,5 @@
 /**
- * Attributes and items as Jinja2's sandbox finds them.
+ * Looks up attributes and items as Jinja2's sandbox does.
  *
  * @module
  */
@@ -27,7 +27,7 @@ export function itemIn(value: Value, key: Value): Value {
 
 function own(value: Value, name: string): Maybe {
   if (/^__.*__$/s.test(name) && !(value instanceof Undefined)) {
-    // Which of these names an object has is Python's affair; the sandbox lets none of them be used.
+    // Objects of Python have many of these attributes; the sandbox allows none.
     if (value instanceof Dict && value.get(name) !== undefined) throw new Unsupported(`the attribute ${name}`);
     return unsafe(typeOf(value), name);
   }

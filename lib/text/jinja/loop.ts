@@ -1,5 +1,5 @@
 /**
- * The objects that a template has for a while: the variable `loop`, macros, cyclers and joiners.
+ * Objects with state: the variable `loop`, macros, cyclers and joiners.
  *
  * @module
  */
@@ -21,10 +21,10 @@ import {
   type Value,
 } from "./values.ts";
 
-/** How a recursive loop renders its body for other items. */
+/** Renders the body of a recursive loop for other items. */
 export type Recurse = (items: Value, depth: number) => string;
 
-/** The variable `loop`, which also gives the items. */
+/** The variable `loop`, which is also the iterator of the loop. */
 export class Loop extends PyObject {
   readonly type = "LoopContext";
   readonly #items: Value;
@@ -38,7 +38,7 @@ export class Loop extends PyObject {
   #before: Maybe;
   #changed?: Value;
 
-  /** @param depth 0 for the outermost of recursive loops */
+  /** @param depth 0 for the outermost loop */
   constructor(items: Value, depth = 0, recurse?: Recurse) {
     super();
     this.#items = items;
@@ -70,7 +70,7 @@ export class Loop extends PyObject {
     if (this.#length !== undefined) return this.#length;
     const size = sizeOf(this.#items);
     if (size !== undefined) return this.#length = size;
-    // What has no length is gone through at once.
+    // An iterator without a length is read to its end.
     const rest: Value[] = [];
     for (let next = this.#iterator.next(); !next.done; next = this.#iterator.next()) {
       spendItems(0);
@@ -136,14 +136,14 @@ export class Loop extends PyObject {
   }
 }
 
-/** What a macro is made of. */
+/** The parts of a macro. */
 export interface MacroParts {
   /** Undefined for the body of a call block. */
   readonly name?: string;
   readonly parameters: readonly string[];
   /** Which of these the body reads. */
   readonly reads: ReadonlySet<string>;
-  /** Renders it: a value for each parameter, then `caller`, `kwargs` and `varargs` where the body reads them. */
+  /** Renders it. @param values of the parameters, then of `caller`, `kwargs` and `varargs` if the body reads them */
   run(values: ReadonlyMap<string, Maybe>): string;
 }
 
@@ -194,7 +194,9 @@ export class Macro extends PyObject {
     }
     if (reads.has("kwargs")) {
       values.set("kwargs", new Dict(rest));
-    } else if (rest.size > 0) throw new TemplateError(`the macro ${name} takes no argument ${[...rest.keys()][0]}`);
+    } else if (rest.size > 0) {
+      throw new TemplateError(`the macro ${name} got an unexpected argument ${[...rest.keys()][0]}`);
+    }
     if (reads.has("varargs")) values.set("varargs", new Tuple(list.slice(parameters.length)));
     else if (list.length > parameters.length) {
       throw new TemplateError(`the macro ${name} takes at most ${parameters.length} arguments`);
@@ -203,7 +205,7 @@ export class Macro extends PyObject {
   }
 }
 
-/** The variable `self`, which has the blocks of a template. There are none here. */
+/** The variable `self`, which has the blocks of a template; blocks are not supported. */
 export class TemplateReference extends PyObject {
   readonly type = "TemplateReference";
 

@@ -1,5 +1,5 @@
 /**
- * The methods of Python's str, and the attributes of its other plain values.
+ * The methods of Python's str, and the attributes of its numbers.
  *
  * @module
  */
@@ -24,14 +24,14 @@ import {
   type Value,
 } from "./values.ts";
 
-/** A str that is an argument. @throws {TemplateError} it is something else */
+/** A str argument. @throws {TemplateError} it is not a str */
 export function strArgument(value: Maybe, name: string): string {
   const text = strOf(value);
   if (text === undefined) throw new TemplateError(`${name}: expected a str, found ${typeOf(value ?? NONE)}`);
   return text;
 }
 
-/** An int that is an argument, not further from 0 than 2^53. @throws {TemplateError} it is something else */
+/** An int argument, clamped to ±(2^53 - 1). @throws {TemplateError} it is not an int */
 export function intArgument(value: Maybe, name: string): number {
   const number = numberOf(value);
   if (typeof number !== "bigint") throw new TemplateError(`${name}: expected an int, found ${typeOf(value ?? NONE)}`);
@@ -75,17 +75,17 @@ function filling(align: "<" | ">" | "^"): Method {
   return (text, args, name) => {
     const [width, fill] = bind(name, ["width", "fillchar?"], args, 2);
     const character = fill === undefined ? " " : strArgument(fill, name);
-    if (str.lengthOf(character) !== 1) throw new TemplateError(`${name}: expected one character to fill with`);
+    if (str.lengthOf(character) !== 1) throw new TemplateError(`${name}: expected a fill character`);
     const size = intArgument(width, name);
     const missing = size - str.lengthOf(text);
     if (align !== "^" || missing <= 0) return pad(text, size, character, align);
-    // As CPython, which puts the odd one to the left where the width is odd.
+    // As in CPython, an odd fill character goes to the left if the width is odd.
     const left = (missing >> 1) + (missing & size & 1);
     return pad(pad(text, size - (missing - left), character, ">"), size, character, "<");
   };
 }
 
-/** The part of a text that find(), count() and their kin look at, and where it begins. */
+/** The part of a string that find(), count() and similar methods search, and its beginning. */
 function part(text: string, start: Maybe, stop: Maybe, name: string): { part: string; begin: number } | undefined {
   if (start === undefined && stop === undefined) return { part: text, begin: 0 };
   const length = str.lengthOf(text);
@@ -156,7 +156,7 @@ const METHODS: Readonly<Record<string, Method>> = {
   capitalize: plain((text) => counted(str.capitalize(text))),
   swapcase: plain((text) => counted(str.swapCase(text))),
   casefold: plain((text) => {
-    if (!str.CLASSES.isascii(text)) throw new Unsupported("casefold beyond ASCII");
+    if (!str.CLASSES.isascii(text)) throw new Unsupported("casefold of non-ASCII characters");
     return counted(text.toLowerCase());
   }),
   ...Object.fromEntries(Object.entries(str.CLASSES).map(([name, test]) => [name, plain(test)])),
@@ -222,14 +222,14 @@ export function joined(separator: string, parts: readonly string[]): string {
   return parts.join(separator);
 }
 
-/** Attributes of Python's plain values that are not here. */
+/** Unsupported attributes of Python's values. */
 const OTHERS: Readonly<Record<string, readonly string[]>> = {
   str: ["encode", "maketrans", "translate"],
   int: ["as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes", "is_integer", "to_bytes"],
   float: ["as_integer_ratio", "conjugate", "fromhex", "hex", "imag", "is_integer", "real"],
 };
 
-/** `value.name` as Python finds it, without the items of a dict; undefined where there is none. @throws {Unsupported} */
+/** `value.name` as in Python, without the items of a dict; undefined if there is none. @throws {Unsupported} */
 export function attributeOf(value: Value, name: string, lookup: Lookup): Maybe {
   if (typeof value === "string") {
     if (name === "format" || name === "format_map") return formatMethod(value, name, lookup);

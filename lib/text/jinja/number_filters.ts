@@ -50,7 +50,7 @@ export const NUMBER_FILTERS: Filters = {
   },
 };
 
-/** `float(value)`, or undefined where it raises a TypeError or ValueError. */
+/** `float(value)`, or undefined if it raises a TypeError or ValueError. */
 function floating(value: Value): number | undefined {
   const number = numberOf(value);
   if (number !== undefined) return toFloat(number);
@@ -58,7 +58,7 @@ function floating(value: Value): number | undefined {
   return text === undefined ? undefined : parseFloating(str.strip(text, undefined, true, true));
 }
 
-/** The filter int, or undefined where it takes the default. */
+/** The result of the filter int, or undefined if the default applies. */
 function integer(value: Value, base: number): bigint | undefined {
   if (value instanceof Undefined) value.fail();
   const number = numberOf(value);

@@ -6,13 +6,13 @@
 
 import { MAX_BITS, TemplateError, Unsupported } from "./limits.ts";
 
-/** Digits of an integer that Python converts from or to text. */
+/** The limit of digits for converting an integer from or to a string in Python. */
 const MAX_DIGITS = 4300;
 
-/** Integers up to here are exact as floats, and so is the quotient of two, correctly rounded. */
+/** Integers up to here are exact as floats, so that the quotient of two is correctly rounded. */
 const EXACT = 2n ** 53n;
 
-/** Decimals that a format may ask for. */
+/** The limit for the decimals of a format. */
 const MAX_DECIMALS = 1000;
 
 /** `str(value)` of an int. */
@@ -24,7 +24,7 @@ export function intText(value: bigint): string {
   return text;
 }
 
-/** `repr(value)` of a float: the shortest digits that give it back. */
+/** `repr(value)` of a float: the shortest digits that read back as the same value. */
 export function floatText(value: number): string {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
   const sign = value < 0 || Object.is(value, -0) ? "-" : "";
@@ -37,7 +37,7 @@ export function floatText(value: number): string {
   return `${sign}${whole.slice(0, point)}.${whole.slice(point) || "0"}`;
 }
 
-/** Digits with a point behind the first, and an exponent of two figures at least. */
+/** Scientific notation, with an exponent of at least two digits. */
 function scientific(digits: string, point: number, letter: string): string {
   const exponent = point - 1;
   const rest = digits.slice(1);
@@ -46,7 +46,7 @@ function scientific(digits: string, point: number, letter: string): string {
   }`;
 }
 
-/** A finite float's magnitude in decimal, exactly: 0.d1d2d3… times ten to the `point`. */
+/** The exact decimal expansion of a finite float's magnitude: 0.d1d2d3… times 10 to the power of `point`. */
 function exactly(value: number): { digits: string; point: number } {
   if (value === 0) return { digits: "0", point: 1 };
   const bits = new DataView(new ArrayBuffer(8));
@@ -64,7 +64,7 @@ function exactly(value: number): { digits: string; point: number } {
   return { digits, point: digits.length + exponent };
 }
 
-/** Rounds to the first `count` digits, halves to even; a carry moves the point. */
+/** Rounds to the first `count` digits, half to even; a carry moves the point. */
 function rounded({ digits, point }: { digits: string; point: number }, count: number) {
   if (count < 0) return { digits: "", point };
   if (count >= digits.length) return { digits: digits.padEnd(count, "0"), point };
@@ -86,9 +86,9 @@ function fixed(value: number, decimals: number): string {
 }
 
 /**
- * A float's magnitude by one of the types e, f and g of a format, in either case.
+ * Formats a float's magnitude with one of the types e, f and g, in upper or lower case.
  *
- * @param alternate keeps the zeros of g (the flag #)
+ * @param alternate whether g keeps trailing zeros (the flag #)
  */
 export function floatFormat(value: number, type: string, decimals: number, alternate = false): string {
   if (decimals > MAX_DECIMALS) throw new Unsupported(`a format of more than ${MAX_DECIMALS} decimals`);
@@ -112,7 +112,7 @@ export function floatFormat(value: number, type: string, decimals: number, alter
   return digits.slice(0, point) + (fraction && `.${fraction}`);
 }
 
-/** `round(value, digits)`: to nearest, halves to even, by the exact value. */
+/** `round(value, digits)`: to nearest, half to even, by the exact value. */
 export function roundNumber(value: bigint | number, digits: number): bigint | number {
   if (typeof value === "bigint") {
     if (digits >= 0) return value;
@@ -133,13 +133,13 @@ export function roundNumber(value: bigint | number, digits: number): bigint | nu
   return sign * Number(kept === "" ? "0" : kept.padEnd(Math.max(point, 0), "0"));
 }
 
-/** A float as an int, towards zero. */
+/** Converts a float to an int, rounding toward zero. @throws {TemplateError} it is not finite */
 export function truncated(value: number): bigint {
   if (!Number.isFinite(value)) throw new TemplateError(`cannot convert float ${floatText(value)} to integer`);
   return BigInt(Math.trunc(value));
 }
 
-/** `int(text, base)`, or undefined where Python raises a ValueError. */
+/** `int(text, base)`, or undefined if Python raises a ValueError. */
 export function parseInteger(text: string, base: number): bigint | undefined {
   if (/[^\p{ASCII}]/u.test(text) && /\p{Nd}/u.test(text.replace(/\p{ASCII}+/gu, ""))) {
     throw new Unsupported("a number in digits other than 0 to 9");
@@ -159,7 +159,7 @@ export function parseInteger(text: string, base: number): bigint | undefined {
   const radix = base === 0 ? prefix === "" ? 10 : named! : base;
   const plain = digits.replaceAll("_", "").toLowerCase();
   if (plain.length > MAX_DIGITS && (radix & (radix - 1)) !== 0) return undefined;
-  if (plain.length > MAX_BITS) throw new Unsupported("an integer of so many digits");
+  if (plain.length > MAX_BITS) throw new Unsupported(`an integer of more than ${MAX_BITS} digits`);
   let value = 0n;
   for (const digit of plain) {
     const worth = parseInt(digit, 36);
@@ -169,7 +169,7 @@ export function parseInteger(text: string, base: number): bigint | undefined {
   return sign === "-" ? -value : value;
 }
 
-/** `float(text)`, or undefined where Python raises a ValueError. */
+/** `float(text)`, or undefined if Python raises a ValueError. */
 export function parseFloating(text: string): number | undefined {
   if (/[^\p{ASCII}]/u.test(text) && /\p{Nd}/u.test(text.replace(/\p{ASCII}+/gu, ""))) {
     throw new Unsupported("a number in digits other than 0 to 9");
@@ -186,7 +186,7 @@ function mod(a: bigint, b: bigint): bigint {
   return rest !== 0n && (rest < 0n) !== (b < 0n) ? rest + b : rest;
 }
 
-/** An int as a float. @throws {TemplateError} it is too large */
+/** Converts a number to a float. @throws {TemplateError} it is too large */
 export function toFloat(value: bigint | number): number {
   const float = Number(value);
   if (typeof value === "bigint" && !Number.isFinite(float)) {
@@ -195,7 +195,7 @@ export function toFloat(value: bigint | number): number {
   return float;
 }
 
-/** `a op b` of two numbers, for + - * / // % and **. @throws {TemplateError} a division by zero, or a result too large */
+/** `a op b` for + - * / // % and **. @throws {TemplateError} division by zero, or the result is too large */
 export function calculate(op: string, a: bigint | number, b: bigint | number): bigint | number {
   if (typeof a === "bigint" && typeof b === "bigint") return calculateInts(op, a, b);
   const [x, y] = [toFloat(a), toFloat(b)];
@@ -207,7 +207,7 @@ export function calculate(op: string, a: bigint | number, b: bigint | number): b
     case "*":
       return x * y;
     case "**":
-      // The last bit of a power is the mathematical library's.
+      // The last bit of a power depends on the math library.
       throw new Unsupported("a power of floats");
   }
   if (y === 0) throw new TemplateError("float division by zero");
@@ -237,7 +237,9 @@ function calculateInts(op: string, a: bigint, b: bigint): bigint | number {
     case "**":
       if (b < 0n) throw new Unsupported("a power with a negative exponent");
       if (a > 1n || a < -1n) {
-        if (BigInt(a.toString(2).length) * b > BigInt(2 * MAX_BITS)) throw new Unsupported("so large an integer");
+        if (BigInt(a.toString(2).length) * b > BigInt(2 * MAX_BITS)) {
+          throw new Unsupported(`an integer of more than ${MAX_BITS} bits`);
+        }
       }
       return bounded(a ** (a > 1n || a < -1n ? b : b === 0n ? 0n : 2n - b % 2n));
   }
@@ -250,7 +252,7 @@ function calculateInts(op: string, a: bigint, b: bigint): bigint | number {
 }
 
 function bounded(value: bigint): bigint {
-  if (value > LARGEST || value < -LARGEST) throw new Unsupported("so large an integer");
+  if (value > LARGEST || value < -LARGEST) throw new Unsupported(`an integer of more than ${MAX_BITS} bits`);
   return value;
 }
 

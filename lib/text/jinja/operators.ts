@@ -12,17 +12,17 @@ import { calculate } from "./numbers.ts";
 import { compareText, pointsOf, quoted } from "./text.ts";
 import { isNone, Markup, type Maybe, numberOf, over, strOf, typeOf, Undefined, type Value } from "./values.ts";
 
-/** `a op b` for + - * / // % and **. @throws {TemplateError} they have no such operation */
+/** `a op b` for + - * / // % and **. @throws {TemplateError} the operands do not support it */
 export function operate(op: string, a: Value, b: Value): Value {
-  // str % takes whatever there is.
+  // `%` on a str accepts every value, also undefined ones.
   if (op === "%" && typeof a === "string") return percent(a, b);
   for (const value of [a, b]) if (value instanceof Undefined) value.fail();
   const [x, y] = [numberOf(a), numberOf(b)];
   if (x !== undefined && y !== undefined) return calculate(op, x, y);
   const result = op === "+" ? added(a, b) : op === "*" ? repeated(a, b) ?? repeated(b, a) : undefined;
   if (result === undefined) {
-    if (a instanceof Markup || b instanceof Markup) throw new Unsupported(`${op} of a text marked safe`);
-    throw new TemplateError(`${op} is not for ${typeOf(a)} and ${typeOf(b)}`);
+    if (a instanceof Markup || b instanceof Markup) throw new Unsupported(`${op} of a string marked safe`);
+    throw new TemplateError(`unsupported operand types for ${op}: ${typeOf(a)} and ${typeOf(b)}`);
   }
   return result;
 }
@@ -57,15 +57,15 @@ function repeated(value: Value, by: Value): Value | undefined {
   return value instanceof Tuple ? new Tuple(list) : list;
 }
 
-/** `-value` and `+value`. @throws {TemplateError} it is no number */
+/** `-value` and `+value`. @throws {TemplateError} it is not a number */
 export function sign(op: string, value: Value): Value {
   if (value instanceof Undefined) value.fail();
   const number = numberOf(value);
-  if (number === undefined) throw new TemplateError(`${op} is not for ${typeOf(value)}`);
+  if (number === undefined) throw new TemplateError(`unsupported operand type for ${op}: ${typeOf(value)}`);
   return op === "-" ? -number : number;
 }
 
-/** `a op b` for one of < <= > >=. @throws {TemplateError} they have no order */
+/** `a op b` for < <= > and >=. @throws {TemplateError} the values have no order */
 export function ordered(op: string, a: Value, b: Value): boolean {
   for (const value of [a, b]) if (value instanceof Undefined) value.fail();
   const [x, y] = [numberOf(a), numberOf(b)];
@@ -79,14 +79,14 @@ export function ordered(op: string, a: Value, b: Value): boolean {
     return holds(op, p.length, q.length);
   }
   if (a instanceof View || b instanceof View) throw new Unsupported("comparing views of dicts");
-  throw new TemplateError(`${op} is not for ${typeOf(a)} and ${typeOf(b)}`);
+  throw new TemplateError(`unsupported operand types for ${op}: ${typeOf(a)} and ${typeOf(b)}`);
 }
 
 function holds(op: string, a: bigint | number, b: bigint | number): boolean {
   return op === "<" ? a < b : op === "<=" ? a <= b : op === ">" ? a > b : a >= b;
 }
 
-/** The order for a stable sort. NaN has none. */
+/** Compares values for a stable sort. @throws {TemplateError} they have no order @throws {Unsupported} one is NaN */
 export function compare(a: Value, b: Value): number {
   if (Number.isNaN(a) || Number.isNaN(b)) throw new Unsupported("sorting NaN");
   return ordered("<", a, b) ? -1 : ordered("<", b, a) ? 1 : 0;
@@ -106,13 +106,13 @@ export function contains(container: Value, item: Value): boolean {
   return false;
 }
 
-/** `value[start:stop:step]`. @throws {TemplateError} it has no slices */
+/** `value[start:stop:step]`. @throws {TemplateError} the value can't be sliced */
 export function sliceOf(value: Value, start: Maybe, stop: Maybe, step: Maybe): Value {
   if (value instanceof Undefined) value.fail();
   if (value instanceof Markup || value instanceof Range) throw new Unsupported(`a slice of a ${value.type}`);
   const items = typeof value === "string" ? pointsOf(value) : value instanceof Tuple ? value.items : value;
   if (typeof items !== "string" && !Array.isArray(items)) {
-    throw new TemplateError(`${quoted(typeOf(value))} object has no slices`);
+    throw new TemplateError(`${quoted(typeOf(value))} object can't be sliced`);
   }
   const picked = sliceIndices(items.length, start, stop, step).map((n) => items[n] as Value);
   if (typeof value === "string") {

@@ -1,5 +1,5 @@
 /**
- * Parses a template to a tree, as Jinja2 3.1 does with the extensions of transformers: break, continue and generation.
+ * Parses a template as Jinja2 3.1 does, with the extensions of transformers: break, continue and generation.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { CONSTANTS, ExpressionParser } from "./expression_parser.ts";
 import { Unsupported } from "./limits.ts";
 import { Tokens } from "./tokens.ts";
 
-/** Tags that need other templates, blocks to override, or automatic escaping. */
+/** Unsupported tags: they need other templates, inheritance, or automatic escaping. */
 const OTHER_TAGS = ["autoescape", "block", "extends", "from", "import", "include"];
 
 class Parser {
@@ -27,7 +27,7 @@ class Parser {
 
   // ---------------------------------------------------------------- statements
 
-  /** Statements up to a tag that is one of `ends`, which is not read; or up to the end of the template. */
+  /** Statements up to one of the tags `ends`, which is not consumed, or up to the end of the template. */
   #body(ends: readonly string[]): Statement[] {
     const body: Statement[] = [];
     while (!this.#tokens.is("end of template")) {
@@ -46,15 +46,15 @@ class Parser {
     return body;
   }
 
-  /** The rest of an opening tag, and what is in it up to one of the tags `ends`. */
+  /** The rest of an opening tag, and its body up to one of the tags `ends`. */
   #block(...ends: string[]): Statement[] {
-    // Python's colon is taken.
+    // A colon is allowed, as in Python.
     this.#tokens.skip(":");
     this.#tokens.expect("%}");
     return this.#body(ends);
   }
 
-  /** The same with one end, which is read. */
+  /** The same with one end, which is consumed. */
   #whole(end: string): Statement[] {
     const body = this.#block(end);
     this.#tokens.next();
@@ -198,7 +198,7 @@ class Parser {
     return { kind: "Name", name, context, line };
   }
 
-  /** A name, a namespace's attribute, or a tuple of them. */
+  /** A name, an attribute of a namespace, or a tuple of them. */
   #target(ends: readonly string[], namespaces = false): Target {
     const { line } = this.#tokens.token;
     const items: Target[] = [];
@@ -219,7 +219,7 @@ class Parser {
     if (this.#tokens.skip("(")) {
       const { line } = this.#tokens.token;
       if (this.#tokens.skip(")")) return { kind: "Tuple", items: [], line };
-      // In parentheses Jinja2 knows no attributes of namespaces.
+      // Jinja2 does not allow attributes of namespaces in parentheses.
       const target = this.#tokens.nested(() => this.#target([]));
       this.#tokens.expect(")");
       return target;
@@ -246,7 +246,7 @@ function asParameter(target: Target): Target {
   return target.kind === "Name" ? { ...target, context: "param" } : target;
 }
 
-/** Parses a template. @throws {TemplateError} it is none, or has what is not supported */
+/** Parses a template. @throws {TemplateError} it is invalid or unsupported */
 export function parse(source: string): Statement[] {
   return new Parser(new Tokens(source)).parse();
 }

@@ -1,26 +1,26 @@
 /**
- * Which variable a name is, by the rules of Jinja2 3.1 (its module idtracking).
+ * Resolves names to variables, by the rules of Jinja2 3.1 (its module idtracking).
  *
- * The body of a loop, macro or block has names of its own. A name that is set in it begins with what it is outside; one
- * that is only read is the one outside. All this is known before a template runs, and has corners: a macro that reads a
- * name sees what is set behind the macro, and not what the caller of the template passed.
+ * The body of a loop, macro or block has its own scope. A name that is assigned in it starts with its value outside; a name
+ * that is only read refers to the outer variable. Names are resolved before a template runs, with surprising cases: a macro
+ * that reads a name sees assignments after the macro, and not the value that the caller of the template passed.
  *
  * @module
  */
 
 import { type Block, childrenOf, type Node, type Target } from "./ast.ts";
 
-/** What a variable is when its block is entered. */
+/** The initial value of a variable when its block is entered. */
 export type Load =
-  /** The block sets it. */
+  /** The block itself sets it. */
   | { readonly kind: "parameter" }
-  /** What the caller of the template passed, or what a template has as a global. */
+  /** The value that the caller of the template passed, or a global. */
   | { readonly kind: "resolve"; readonly name: string }
-  /** What another variable is. */
+  /** The value of another variable. */
   | { readonly kind: "alias"; readonly of: string }
   | { readonly kind: "undefined" };
 
-/** The names of one block. */
+/** The scope of a block. */
 export class Scope {
   readonly #parent?: Scope;
   readonly #level: number;
@@ -33,28 +33,28 @@ export class Scope {
     this.#level = parent === undefined ? 0 : parent.#level + 1;
   }
 
-  /** What to do when the block is entered: variables, and what they are. */
+  /** The variables to set when the block is entered, with their initial values. */
   get loads(): readonly (readonly [string, Load])[] {
     return [...this.#loads];
   }
 
-  /** The variable that a name is here, or undefined for a name that was not looked at. */
+  /** The variable of a name, or undefined if the name was not visited. */
   find(name: string): string | undefined {
     return this.#refs.get(name) ?? this.#parent?.find(name);
   }
 
-  /** Makes a name a parameter, and returns its variable. */
+  /** Declares a parameter, and returns its variable. */
   parameter(name: string): string {
     this.#stores.add(name);
     return this.#define(name, { kind: "parameter" });
   }
 
-  /** Looks at nodes in their order. */
+  /** Visits nodes in order. */
   visit(nodes: readonly Node[]): void {
     for (const node of nodes) this.#visit(node);
   }
 
-  /** Looks at a target whose names are parameters. */
+  /** Visits a target whose names are parameters. */
   visitParameters(target: Target): void {
     if (target.kind === "Tuple") { for (const item of target.items) this.visitParameters(item); }
     else if (target.kind === "Name") this.parameter(target.name);
@@ -111,7 +111,7 @@ export class Scope {
     }
   }
 
-  /** A name that only some branches set begins with what it is outside. */
+  /** A name that only some branches assign starts with its value outside. */
   #branches(bodies: readonly (readonly Node[])[]): void {
     const before = { refs: this.#refs, loads: this.#loads, stores: this.#stores };
     const after = bodies.map((body) => {
@@ -132,7 +132,7 @@ export class Scope {
   }
 }
 
-/** Whether one of `names` is read without being set before: which of them. */
+/** Those of `names` that are read before they are assigned. */
 export function undeclared(nodes: readonly Node[], names: readonly string[]): Set<string> {
   const wanted = new Set(names);
   const found = new Set<string>();
@@ -146,7 +146,7 @@ export function undeclared(nodes: readonly Node[], names: readonly string[]): Se
   return found;
 }
 
-/** Whether a name is assigned to somewhere in a block. */
+/** Whether a block assigns to a name. */
 export function assigns(block: Block, name: string): boolean {
   const visit = (node: Node): boolean =>
     node.kind === "Name" ? node.context === "store" && node.name === name : childrenOf(node).some(visit);

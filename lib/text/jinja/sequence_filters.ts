@@ -33,7 +33,7 @@ function lower(value: Value): Value {
   return text === undefined ? value : counted(str.lower(text));
 }
 
-/** What an attribute of a filter looks up: parts with dots between them, of which digits are indices. */
+/** Looks up an attribute of a filter: a path with dots, in which digits are indices. */
 function getter(attribute: Maybe, post = asIs, otherwise: Maybe = undefined): (item: Value) => Value {
   const text = strOf(attribute);
   const parts: Value[] = isNone(attribute)
@@ -50,14 +50,14 @@ function getter(attribute: Maybe, post = asIs, otherwise: Maybe = undefined): (i
   };
 }
 
-/** The same for several attributes with commas between them. */
+/** The same for several attributes, separated by commas. */
 function multiGetter(attribute: Maybe, post: (value: Value) => Value): (item: Value) => Value[] {
   const text = strOf(attribute);
   const getters = (text === undefined ? [attribute] : text.split(",")).map((each) => getter(each, post));
   return (item) => getters.map((get) => get(item));
 }
 
-/** Strings compare without their case unless it is asked for. */
+/** Maps strings to lower case, unless the comparison is case-sensitive. */
 function caseOf(sensitive: Maybe): (value: Value) => Value {
   return sensitive !== undefined && truthOf(sensitive) ? asIs : lower;
 }
@@ -84,7 +84,7 @@ function extreme(op: "<" | ">"): Filter {
   };
 }
 
-/** select, reject and their kin for attributes. */
+/** select, reject, selectattr and rejectattr. */
 function selecting(find: Find, wanted: boolean, byAttribute: boolean): Filter {
   return (value, { list, named }, name) => {
     function* chosen() {
@@ -103,7 +103,7 @@ function selecting(find: Find, wanted: boolean, byAttribute: boolean): Filter {
   };
 }
 
-/** Filters of lists and dicts. @param find for those that apply another filter, or a test, to the items */
+/** Filters of lists and dicts. @param find finds the filter or test that `map`, `select` and `reject` apply */
 export function sequenceFilters(find: Find): Filters {
   return {
     batch(value, args, name) {
@@ -256,7 +256,7 @@ export function sequenceFilters(find: Find): Filters {
   };
 }
 
-/** The items of what `reversed` takes. */
+/** The items of a value that `reversed` accepts; undefined for others. */
 function reversible(value: Value): Value[] | undefined {
   const can = typeof value === "string" || Array.isArray(value) || value instanceof Tuple || value instanceof Dict ||
     value instanceof View || value instanceof Range || value instanceof Undefined || value instanceof Markup;

@@ -1,5 +1,5 @@
 /**
- * Makes functions of the statements of a template.
+ * Compiles the statements of a template.
  *
  * @module
  */
@@ -15,7 +15,7 @@ import { assign, getter, setter } from "./targets.ts";
 import { type Maybe, over, strOf, textOf, truthOf, typeOf, Undefined, type Value } from "./values.ts";
 import { Buffer, type Evaluate, type Execute, inside, type Next, type Place, softly, Variables } from "./variables.ts";
 
-/** Makes a function of statements, which run one after the other. */
+/** Compiles statements that run one after the other. */
 export function block(nodes: readonly Statement[], place: Place): Execute {
   const statements = nodes.map((node) => {
     const execute = statement(node, place);
@@ -121,7 +121,7 @@ interface ScopedBlock {
   readonly body: Execute;
 }
 
-/** Runs a block, whose output is not that of the template: `use` gets it. */
+/** Compiles a block whose output goes to `use`, not to the output of the template. */
 function captured(
   { scope, body }: ScopedBlock,
   use: (variables: Variables, out: Buffer, text: string) => void,
@@ -136,21 +136,21 @@ function captured(
   };
 }
 
-/** A block with names of its own, which are looked for in `nodes`. */
+/** Compiles a block with its own scope. @param nodes the nodes whose names belong to the scope */
 function blockOf(node: Block, place: Place, nodes: readonly Node[]): ScopedBlock {
   const scope = new Scope(place.scope);
   scope.visit(nodes);
   return { scope, body: block(node.body, inside(place, scope)) };
 }
 
-/** The result of a call block or a filter block, which is written without being made a text. */
+/** The result of a call block or a filter block, which must be a str. */
 function written(value: Value): string {
   const text = strOf(value);
-  if (text === undefined) throw new TemplateError(`a block gives a ${typeOf(value)} where a text is needed`);
+  if (text === undefined) throw new TemplateError(`a block: expected a str, found ${typeOf(value)}`);
   return text;
 }
 
-/** Makes the macro when it is defined. */
+/** Compiles a macro, or the body of a call block. The function creates it where it is defined. */
 function macro(node: MacroNode | CallBlock, place: Place): (variables: Variables) => Value {
   const scope = new Scope(place.scope);
   const nodes = [...node.parameters, ...node.defaults, ...node.body];
@@ -223,7 +223,7 @@ function loop(node: For, place: Place): Execute {
     };
     const context = extended ? new Loop(value, depth, node.recursive ? recurse : undefined) : undefined;
     const plain = context === undefined ? over(value)[Symbol.iterator]() : undefined;
-    // Whether a turn went to its end; a loop whose turns all end early has an else, as in Jinja2.
+    // Whether an iteration ran to its end. In Jinja2 the else also runs if break or continue ended all iterations.
     let ended = false;
     for (;;) {
       const step = plain?.next();
@@ -253,7 +253,7 @@ function loop(node: For, place: Place): Execute {
   };
 }
 
-/** The items of a loop with an if: they are chosen one by one, as the loop goes on. */
+/** Compiles the condition of a loop: it is evaluated for each item when the loop reaches it. */
 function choosing(node: For, test: Expression, place: Place): (outer: Variables, items: Value) => Value {
   const scope = new Scope(place.scope);
   scope.visitParameters(node.target);

@@ -1,5 +1,5 @@
 /**
- * Makes functions of the targets of assignments and loops.
+ * Compiles the targets of assignments and loops.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { TemplateError } from "./limits.ts";
 import { over, type Value } from "./values.ts";
 import { type Evaluate, type Execute, type Place, Variables } from "./variables.ts";
 
-/** Makes a function that sets a name, an attribute of a namespace, or a tuple of them. */
+/** Compiles an assignment to a name, an attribute of a namespace, or a tuple of them. */
 export function assign(target: Target, value: Evaluate, place: Place): Execute {
   const set = setter(target, place);
   const namespaces = namespacesOf(target).map(({ name, line }) => variableOf(name, place, line));
@@ -31,7 +31,7 @@ function namespacesOf(target: Target): (Target & { kind: "NamespaceTarget" })[] 
   return target.kind === "NamespaceTarget" ? [target] : [];
 }
 
-/** Makes a function that sets a target to a value. */
+/** Compiles the setting of a target. */
 export function setter(target: Target, place: Place): (variables: Variables, value: Value) => void {
   if (target.kind === "Tuple") {
     const items = target.items.map((item) => setter(item, place));
@@ -55,7 +55,7 @@ function unpack(value: Value, count: number): Value[] {
   return items;
 }
 
-/** The value that a target was set to: of a tuple of names, a tuple. */
+/** Compiles the reading of a target: a tuple of names gives a tuple. */
 export function getter(target: Target, place: Place): Evaluate {
   if (target.kind !== "Tuple") return read(target.name, place, target.line);
   const items = target.items.map((item) => getter(item, place));

@@ -1,5 +1,5 @@
 /**
- * Tests of values: what stands behind `is`.
+ * The tests of Jinja2: the operand of `is`.
  *
  * @module
  */
@@ -23,7 +23,7 @@ import {
   type Value,
 } from "./values.ts";
 
-/** A test that compares with one argument. */
+/** A test with one argument. */
 function comparing(run: (value: Value, other: Value) => boolean): Filter {
   return (value, args, name) => run(value, bind(name, ["other"], args, 1)[0]!);
 }
@@ -37,7 +37,7 @@ const differs = comparing((a, b) => !equal(a, b));
 const order = (op: string) => comparing((a, b) => ordered(op, a, b));
 const [less, lessEqual, greater, greaterEqual] = [order("<"), order("<="), order(">"), order(">=")];
 
-/** Tests, but for those that ask for the name of a filter or test. */
+/** All tests but `filter` and `test`, which look up names. */
 export const VALUE_TESTS: Filters = {
   odd: plain((value) => equal(remainder(value, 2n), 1n)),
   even: plain((value) => equal(remainder(value, 2n), 0n)),

@@ -1,13 +1,13 @@
 /**
- * Python's str on JavaScript's strings: positions and lengths are in code points, and the classes of characters are
- * Python's. A string here never has a lone surrogate.
+ * Python's str operations on JavaScript strings: positions and lengths are in code points, and character classes are
+ * Python's. Strings contain no lone surrogates.
  *
  * @module
  */
 
 import { Unsupported } from "./limits.ts";
 
-/** The inside of a character class: what `str.isspace` is true for, and what `strip()` and `\s` mean. */
+/** The characters of `str.isspace`, `strip()` and `\s`, for a character class. */
 export const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 
 const SURROGATE = /[\ud800-\udfff]/;
@@ -15,16 +15,16 @@ const LEADING = new RegExp(`^[${SPACE}]+`);
 const ALL_SPACE = new RegExp(`^[${SPACE}]+$`);
 const IS_SPACE = new RegExp(`[${SPACE}]`);
 
-/** Where `str.splitlines` splits. */
+/** The line boundaries of `str.splitlines`. */
 // deno-lint-ignore no-control-regex
 const LINE = /\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/g;
 
-/** Whether code points and UTF-16 units are the same thing in a text. */
+/** Whether each UTF-16 unit of a string is a code point. */
 function isPlain(text: string): boolean {
   return !SURROGATE.test(text);
 }
 
-/** Whether a text has a surrogate that is not one of a pair. */
+/** Whether a string contains a lone surrogate. */
 export function isBroken(text: string): boolean {
   return !text.isWellFormed();
 }
@@ -37,22 +37,22 @@ export function lengthOf(text: string): number {
   return count;
 }
 
-/** The code points of a text, each as a text; an index into it is Python's. */
+/** The code points of a string, indexed as in Python. */
 export function pointsOf(text: string): string | string[] {
   return isPlain(text) ? text : [...text];
 }
 
-/** The characters from `start` up to `stop`, which are within the text. */
+/** The characters from `start` up to `stop`. */
 export function cut(text: string, start: number, stop: number): string {
   return isPlain(text) ? text.slice(start, stop) : [...text].slice(start, stop).join("");
 }
 
-/** The index in code points of an index in UTF-16 units. */
+/** Converts an index in UTF-16 units to code points. */
 export function pointIndex(text: string, unit: number): number {
   return lengthOf(text.slice(0, unit));
 }
 
-/** -1, 0 or 1 in the order of code points. */
+/** Compares by code points: -1, 0 or 1. */
 export function compareText(a: string, b: string): number {
   if (a === b) return 0;
   if (isPlain(a) && isPlain(b)) return a < b ? -1 : 1;
@@ -67,7 +67,7 @@ export function compareText(a: string, b: string): number {
 /**
  * `text.strip(characters)` on one or both sides.
  *
- * @param characters undefined is white space
+ * @param characters undefined for white space
  */
 export function strip(text: string, characters: string | undefined, left: boolean, right: boolean): string {
   if (characters === undefined) {
@@ -84,7 +84,7 @@ export function strip(text: string, characters: string | undefined, left: boolea
   return points.slice(start, end).join("");
 }
 
-/** `text.split()` and `text.rsplit()`, at runs of white space; a limit below 0 is none. */
+/** `text.split()` and `text.rsplit()`, at runs of white space; a negative limit is none. */
 export function splitSpace(text: string, limit: number, right: boolean): string[] {
   const words: string[] = [];
   let rest = strip(text, undefined, !right, right);
@@ -103,7 +103,7 @@ function lastSpace(text: string): number {
   return at;
 }
 
-/** `text.split(separator)` and `text.rsplit(separator)`; a limit below 0 is none. */
+/** `text.split(separator)` and `text.rsplit(separator)`; a negative limit is none. */
 export function splitAt(text: string, separator: string, limit: number, right: boolean): string[] {
   const parts = text.split(separator);
   if (limit < 0 || parts.length <= limit + 1) return parts;
@@ -125,12 +125,12 @@ export function splitLines(text: string, keep: boolean): string[] {
   return lines;
 }
 
-/** How often `part` is in `text` without overlap. */
+/** The number of non-overlapping occurrences of `part`. */
 export function count(text: string, part: string): number {
   return part === "" ? lengthOf(text) + 1 : text.split(part).length - 1;
 }
 
-/** `text.replace(old, replacement, limit)`; a limit below 0 is none. */
+/** `text.replace(old, replacement, limit)`; a negative limit is none. */
 export function replace(text: string, old: string, replacement: string, limit: number): string {
   if (limit === 0) return text;
   if (old !== "") {
@@ -143,15 +143,15 @@ export function replace(text: string, old: string, replacement: string, limit: n
 }
 
 /**
- * Characters that Python knows less of than JavaScript, or knows otherwise: 3.11, the reference here, has Unicode 14, and
- * newer versions newer tables. The first have another case, the others another class or representation.
+ * Characters that differ between the Unicode 14 of Python 3.11, which is the reference here, and newer versions: in case
+ * (the first set), and in class or representation (the second).
  */
 const NEWER_CASE = /[\u019b\u0264\u1c89\u1c8a\ua7cb-\ua7cd\ua7da-\ua7dc\u{10d50}-\u{10d65}\u{10d70}-\u{10d85}]/u;
 const NEWER =
   /[\u0897\u0cf3\u0ece\u10fc\u1b4e\u1b4f\u1b7f\u1c89\u1c8a\u2427-\u2429\u2ffc-\u2fff\u31e4\u31e5\u31ef\ua7cb-\ua7cd\ua7da-\ua7dc\ua7f2-\ua7f4\uab69\u{105c0}-\u{105f3}\u{10d40}-\u{10d65}\u{10d69}-\u{10d85}\u{10d8e}\u{10d8f}\u{10ec2}-\u{10ec4}\u{10efc}-\u{10eff}\u{1123f}-\u{11241}\u{11380}-\u{11389}\u{1138b}\u{1138e}\u{11390}-\u{113b5}\u{113b7}-\u{113c0}\u{113c2}\u{113c5}\u{113c7}-\u{113ca}\u{113cc}-\u{113d5}\u{113d7}\u{113d8}\u{113e1}\u{113e2}\u{116d0}-\u{116e3}\u{11b00}-\u{11b09}\u{11bc0}-\u{11be1}\u{11bf0}-\u{11bf9}\u{11f00}-\u{11f10}\u{11f12}-\u{11f3a}\u{11f3e}-\u{11f5a}\u{1342f}\u{13440}-\u{13455}\u{13460}-\u{143fa}\u{16100}-\u{16139}\u{16d40}-\u{16d79}\u{18cff}\u{1b132}\u{1b155}\u{1cc00}-\u{1ccf9}\u{1cd00}-\u{1ceb3}\u{1d2c0}-\u{1d2d3}\u{1df25}-\u{1df2a}\u{1e030}-\u{1e06d}\u{1e08f}\u{1e4d0}-\u{1e4f9}\u{1e5d0}-\u{1e5fa}\u{1e5ff}\u{1f6dc}\u{1f774}-\u{1f776}\u{1f77b}-\u{1f77f}\u{1f7d9}\u{1f8b2}-\u{1f8bb}\u{1f8c0}\u{1f8c1}\u{1fa75}-\u{1fa77}\u{1fa87}-\u{1fa89}\u{1fa8f}\u{1faad}-\u{1faaf}\u{1fabb}-\u{1fabf}\u{1fac6}\u{1face}\u{1facf}\u{1fada}-\u{1fadc}\u{1fadf}\u{1fae8}\u{1fae9}\u{1faf7}\u{1faf8}\u{1fbcb}-\u{1fbef}\u{2b739}\u{2ebf0}-\u{2ee5d}\u{31350}-\u{323af}]/u;
 
 function without(newer: RegExp, text: string): string {
-  if (newer.test(text)) throw new Unsupported("the case or class of a character that is newer than Unicode 14");
+  if (newer.test(text)) throw new Unsupported("the case or class of a character newer than Unicode 14");
   return text;
 }
 
@@ -165,7 +165,7 @@ export function lower(text: string): string {
   return without(NEWER_CASE, text).toLowerCase();
 }
 
-/** Characters whose title case is not their upper case: digraphs, ligatures, Greek with iota, Georgian. */
+/** Characters whose title case differs from their upper case: digraphs, ligatures, Greek with iota, Georgian. */
 const TITLED =
   /[\u00df\u01c4-\u01cc\u01f1-\u01f3\u0587\u10d0-\u10fa\u10fd-\u10ff\u1f80-\u1faf\u1fb2-\u1fb4\u1fb7\u1fbc\u1fc2-\u1fc4\u1fc7\u1fcc\u1ff2-\u1ff4\u1ff7\u1ffc\ufb00-\ufb06\ufb13-\ufb17]/;
 
@@ -175,9 +175,9 @@ function title(character: string): string {
   return upper(character);
 }
 
-/** The lower case of a sigma depends on what is around it in the whole text. */
+/** Refuses sigma, whose lower case depends on the characters around it in the whole string. */
 function withoutSigma(text: string): string {
-  if (text.includes("Σ")) throw new Unsupported("the lower case of a part of a text with a sigma");
+  if (text.includes("Σ")) throw new Unsupported("the lower case of a part of a string with a sigma");
   return text;
 }
 
@@ -216,7 +216,7 @@ function isCased(character: string): boolean {
   return /[\p{Lowercase}\p{Uppercase}\p{Lt}]/u.test(character);
 }
 
-/** The tests `str.is…()`, but for those that need tables that JavaScript lacks. */
+/** The methods `str.is…()`; some are limited to ASCII, since JavaScript lacks the tables. */
 const TESTS: Readonly<Record<string, (text: string) => boolean>> = {
   isalpha: (text) => /^\p{L}+$/u.test(text),
   isdecimal: (text) => /^\p{Nd}+$/u.test(text),
@@ -242,21 +242,21 @@ const TESTS: Readonly<Record<string, (text: string) => boolean>> = {
   },
 };
 
-/** The same, of texts whose characters Python and JavaScript know alike. */
+/** The same for strings without newer characters. */
 export const CLASSES: Readonly<Record<string, (text: string) => boolean>> = Object.fromEntries(
   Object.entries(TESTS).map(([name, test]) => [name, (text) => test(without(NEWER, text))]),
 );
 
-/** JavaScript has no table of the characters beyond ASCII that are digits, numbers or identifiers to Python. */
+/** Refuses non-ASCII characters: JavaScript has no tables of Python's digits, numbers and identifiers. */
 function plainNumbers(text: string): string {
-  if (/[^\p{ASCII}]/u.test(text)) throw new Unsupported("a test for digits or identifiers beyond ASCII");
+  if (/[^\p{ASCII}]/u.test(text)) throw new Unsupported("a test for non-ASCII digits or identifiers");
   return text;
 }
 
-/** What `str.isprintable` is false for. */
+/** The characters for which `str.isprintable` is false. */
 const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u;
 
-/** What `repr` escapes, but for the quote. */
+/** The characters that `repr` escapes, except the quote. */
 const ESCAPED = new RegExp(`\\\\|${UNPRINTABLE.source}`, "gu");
 
 const ESCAPES: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
@@ -271,7 +271,7 @@ export function quoted(text: string): string {
   return quote + escaped.replaceAll(quote, `\\${quote}`) + quote;
 }
 
-/** A code point as Python escapes it. */
+/** Python's escape of a code point. */
 export function hexEscape(code: number): string {
   const [letter, width] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
   return `\\${letter}${code.toString(16).padStart(width, "0")}`;

@@ -1,5 +1,5 @@
 /**
- * Filters of texts.
+ * Filters of strings.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { intArgument, joined, replaced, strArgument } from "./methods.ts";
 import * as str from "./text.ts";
 import { bind, isNone, Markup, PyObject, strOf, textOf, truthOf, type Value } from "./values.ts";
 
-/** Filters of texts. */
+/** Filters of strings. */
 export const TEXT_FILTERS: Filters = {
   capitalize: plain((value) => counted(str.capitalize(softText(value)))),
   center(value, args, name) {

@@ -1,68 +1,68 @@
 /**
- * The tokens of a template, for its parsers.
+ * The stream of tokens from which the parsers read.
  *
  * @module
  */
 
 import { errorAt, type Token, tokenize } from "./lexer.ts";
 
-/** How deep tags and expressions may be nested: Python's own recursion limit ends a few dozen levels deep. */
+/** The limit for nested tags and expressions. Python's recursion limit allows a few dozen levels. */
 const MAX_DEPTH = 100;
 
-/** Goes through the tokens of a template. */
+/** The tokens of a template, and the position of the current one. */
 export class Tokens {
   readonly #list: readonly Token[];
   #at = 0;
   #depth = 0;
-  /** The tags that are open. */
+  /** The names of the open tags. */
   readonly open: string[] = [];
 
-  /** @throws {TemplateError} it has no tokens of a template */
+  /** @throws {TemplateError} the template contains an invalid token */
   constructor(source: string) {
     this.#list = tokenize(source);
   }
 
-  /** The token behind the one at hand. */
+  /** The token after the current one. */
   get following(): Token {
     return this.#list[Math.min(this.#at + 1, this.#list.length - 1)];
   }
 
-  /** The token at hand. */
+  /** The current token. */
   get token(): Token {
     return this.#list[this.#at];
   }
 
-  /** The token at hand, which is taken. */
+  /** Consumes the current token, and returns it. */
   next(): Token {
     const token = this.token;
     if (this.#at < this.#list.length - 1) this.#at++;
     return token;
   }
 
-  /** Whether the token at hand is of this kind, and has this value. */
+  /** Whether the current token has this kind and value. */
   is(kind: string, value?: string): boolean {
     return this.token.kind === kind && (value === undefined || this.token.value === value);
   }
 
-  /** Whether the token at hand is one of these names. */
+  /** Whether the current token is one of these names. */
   isName(...names: string[]): boolean {
     return this.token.kind === "name" && names.includes(this.token.value as string);
   }
 
-  /** Takes the token at hand if it is this one. @returns whether it was */
+  /** Consumes the current token if it is this one. @returns whether it was */
   skip(kind: string, value?: string): boolean {
     const found = this.is(kind, value);
     if (found) this.next();
     return found;
   }
 
-  /** Takes the token at hand. @throws {TemplateError} it is another one */
+  /** Consumes this token. @throws {TemplateError} the current token is another one */
   expect(kind: string, value?: string): Token {
     if (!this.is(kind, value)) this.fail(`expected ${value ?? kind}, found ${this.found()}`);
     return this.next();
   }
 
-  /** The token at hand, for messages. */
+  /** The current token, for messages. */
   found(): string {
     const { kind, value } = this.token;
     return kind === "name" ? value as string : kind;
@@ -77,7 +77,7 @@ export class Tokens {
     );
   }
 
-  /** Runs one level of recursion. */
+  /** Parses one level deeper. @throws {TemplateError} too deep */
   nested<T>(parse: () => T): T {
     if (++this.#depth > MAX_DEPTH) this.fail(`is nested deeper than ${MAX_DEPTH} levels`);
     const result = parse();

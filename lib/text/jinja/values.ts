@@ -1,8 +1,8 @@
 /**
- * Python's values, as Jinja2's sandbox lets a template see them.
+ * Python's values, as templates see them in Jinja2's sandbox, and what all of them have in common.
  *
- * An int is a bigint, a float a number, a str a string and a list an array. Everything else is a class of this module, also
- * None, so that ?? takes it for the value that it is. Templates change no list and no dict (the sandbox forbids it): values may be shared.
+ * An int is a bigint, a float a number, a str a string and a list an array. Other values are instances of {@link PyObject}:
+ * those of collections.ts and loop.ts, and those here. Templates can't modify lists and dicts, so values may be shared.
  *
  * @module
  */
@@ -14,10 +14,10 @@ import { lengthOf, quoted } from "./text.ts";
 /** Any value. */
 export type Value = boolean | bigint | number | string | readonly Value[] | PyObject;
 
-/** What is left undefined stands for an attribute, an item or an argument that is not there. */
+/** undefined is a missing attribute, item or argument. */
 export type Maybe = Value | undefined;
 
-/** What a call passes. */
+/** The arguments of a call. */
 export interface Args {
   readonly list: readonly Value[];
   readonly named: ReadonlyMap<string, Value>;
@@ -26,7 +26,7 @@ export interface Args {
 /** No arguments. */
 export const NO_ARGS: Args = { list: [], named: new Map() };
 
-/** An object of a class. What a class does not override, its values do not have. */
+/** An object. Its class overrides what it supports. */
 export abstract class PyObject {
   /** The name of its class in Python. */
   abstract readonly type: string;
@@ -36,7 +36,7 @@ export abstract class PyObject {
     return this.length?.() !== 0;
   }
 
-  /** `repr(self)`. @throws {Unsupported} it has an address in it */
+  /** `repr(self)`. @throws {Unsupported} it would contain an address */
   repr(): string {
     throw new Unsupported(`printing a ${this.type}`);
   }
@@ -46,18 +46,18 @@ export abstract class PyObject {
     return undefined;
   }
 
-  /** `self[key]`, or undefined where Python raises a LookupError or a TypeError. */
+  /** `self[key]`, or undefined if Python raises a LookupError or a TypeError. */
   item(_key: Value): Maybe {
     return undefined;
   }
 
-  /** `len(self)`, where there is one. */
+  /** `len(self)`, if it has a length. */
   length?(): number;
 
-  /** `iter(self)`, where there is one. */
+  /** `iter(self)`, if it is iterable. */
   iterate?(): Iterator<Value>;
 
-  /** `self(…)`, where it can be called. */
+  /** `self(…)`, if it is callable. */
   call?(args: Args): Value;
 }
 
@@ -81,16 +81,16 @@ export function isNone(value: Maybe): value is None | undefined {
   return value === undefined || value === NONE;
 }
 
-/** An attribute or variable that is not there. It prints as nothing; nearly all else that is done with it is an error. */
+/** A missing attribute or variable. It prints as an empty string; most other operations on it are errors. */
 export class Undefined extends PyObject {
   readonly type = "Undefined";
 
-  /** @param problem what the error says */
+  /** @param problem the message of the error */
   constructor(readonly problem: string) {
     super();
   }
 
-  /** The error of what can't be done with it. */
+  /** @throws {TemplateError} always */
   fail(): never {
     throw new TemplateError(this.problem);
   }
@@ -118,7 +118,7 @@ export class Undefined extends PyObject {
   }
 }
 
-/** A text that is marked as safe HTML. */
+/** A string that is marked as safe HTML. */
 export class Markup extends PyObject {
   readonly type = "Markup";
 
@@ -127,7 +127,7 @@ export class Markup extends PyObject {
     spendText(text.length);
   }
 
-  /** Escapes a text unless it is marked. */
+  /** Escapes a string, unless it is marked as safe. */
   static escape(value: Value): Markup {
     if (value instanceof Markup) return value;
     return new Markup(textOf(value).replace(/[&<>'"]/g, (c) => `&${HTML[c]};`));
@@ -136,10 +136,10 @@ export class Markup extends PyObject {
     return `Markup(${quoted(this.text)})`;
   }
   override attribute(name: string): Maybe {
-    throw new Unsupported(`the attribute ${name} of a text marked safe`);
+    throw new Unsupported(`the attribute ${name} of a string marked safe`);
   }
   override item(): Maybe {
-    throw new Unsupported("an item of a text marked safe");
+    throw new Unsupported("an item of a string marked safe");
   }
   override length(): number {
     return lengthOf(this.text);
@@ -174,12 +174,12 @@ export function method(name: string, run: () => Value): Native {
   });
 }
 
-/** What the sandbox gives for an attribute that it protects. */
+/** The value of an attribute that the sandbox protects. */
 export function unsafe(type: string, name: string): Undefined {
   return new Undefined(`access to attribute ${quoted(name)} of ${quoted(type)} object is unsafe.`);
 }
 
-/** `items[key]` by an integer, also from the end. */
+/** `items[key]` for an integer, which may be negative. */
 export function indexed(items: { length: number; at(n: number): Maybe }, key: Value): Maybe {
   if (typeof key === "boolean") return indexed(items, key ? 1n : 0n);
   if (typeof key !== "bigint" || key >= BigInt(items.length) || key < BigInt(-items.length)) return undefined;
@@ -187,11 +187,11 @@ export function indexed(items: { length: number; at(n: number): Maybe }, key: Va
 }
 
 /**
- * Binds the arguments of a call to parameters as Python does.
+ * Binds the arguments of a call to its parameters, as Python does.
  *
- * @param parameters names; one that ends with ? may be left out
- * @param positional how many of them can't be given by name
- * @throws {TemplateError} they do not fit
+ * @param parameters names; those that end with ? are optional
+ * @param positional the number of positional-only parameters
+ * @throws {TemplateError} the arguments do not match
  */
 export function bind(name: string, parameters: readonly string[], args: Args, positional = 0): Maybe[] {
   if (args.list.length > parameters.length) {
@@ -243,18 +243,18 @@ export function reprOf(value: Value): string {
   return counted(`[${value.map(reprOf).join(", ")}]`);
 }
 
-/** The text of a str, marked or not; undefined for any other value. */
+/** The string of a str, marked as safe or not; undefined for other values. */
 export function strOf(value: Maybe): string | undefined {
   return value instanceof Markup ? value.text : typeof value === "string" ? value : undefined;
 }
 
-/** The value of a number or a bool; undefined for any other value. */
+/** The number of an int, a float or a bool; undefined for other values. */
 export function numberOf(value: Maybe): bigint | number | undefined {
   if (typeof value === "boolean") return value ? 1n : 0n;
   return typeof value === "bigint" || typeof value === "number" ? value : undefined;
 }
 
-/** `iter(value)`, once. @throws {TemplateError} it can't be gone through */
+/** `iter(value)`. @throws {TemplateError} it is not iterable */
 export function iteratorOf(value: Value): Iterator<Value> {
   if (typeof value === "string") return value[Symbol.iterator]();
   if (Array.isArray(value)) return (value as readonly Value[])[Symbol.iterator]();
@@ -263,7 +263,7 @@ export function iteratorOf(value: Value): Iterator<Value> {
   return items;
 }
 
-/** The same, for a loop; leaving it early does not close a generator. */
+/** The same, for a for loop; breaking out of it does not close a generator. */
 export function over(value: Value): Iterable<Value> {
   const items = iteratorOf(value);
   const next = { next: () => items.next() };
@@ -282,7 +282,7 @@ export function listOf(value: Value): Value[] {
   return list;
 }
 
-/** `len(value)`, or undefined where there is none. */
+/** `len(value)`, or undefined if it has none. */
 export function sizeOf(value: Value): number | undefined {
   if (typeof value === "string") return lengthOf(value);
   if (Array.isArray(value)) return value.length;

@@ -1,5 +1,5 @@
 /**
- * The variables and the output of a template while it is rendered, and what its nodes are made into.
+ * The variables and the output of a template while it is rendered, and the types of its compiled nodes.
  *
  * @module
  */
@@ -8,11 +8,11 @@ import { MAX_TEXT, spendText, TemplateError } from "./limits.ts";
 import { Scope } from "./scopes.ts";
 import type { Maybe, Value } from "./values.ts";
 
-/** What one rendering has. */
+/** The state of one rendering. */
 export interface Rendering {
-  /** What is passed, and the functions. */
+  /** The variables that the caller passes, and the functions. */
   readonly context: ReadonlyMap<string, Value>;
-  /** The line of the statement that runs. */
+  /** The line of the current statement. */
   line: number;
 }
 
@@ -30,7 +30,7 @@ export class Variables {
     this.#cells.set(variable, value);
   }
 
-  /** Enters a block. */
+  /** Sets the variables of a block at its beginning. */
   enter({ loads }: Scope): void {
     for (const [variable, load] of loads) {
       if (load.kind === "resolve") this.set(variable, this.rendering.context.get(load.name));
@@ -39,20 +39,20 @@ export class Variables {
     }
   }
 
-  /** Leaves a block. */
+  /** Unsets the variables of a block at its end. */
   leave({ loads }: Scope): void {
     for (const [variable] of loads) this.set(variable, undefined);
   }
 }
 
-/** Text that is made piece by piece. */
+/** The output, piece by piece. */
 export class Buffer {
   readonly #parts: string[] = [];
   #length = 0;
 
   add(text: string): void {
     this.#length += text.length;
-    if (this.#length > MAX_TEXT) throw new TemplateError(`makes a text of more than ${MAX_TEXT} characters`);
+    if (this.#length > MAX_TEXT) throw new TemplateError(`makes a string of more than ${MAX_TEXT} characters`);
     this.#parts.push(text);
   }
 
@@ -62,30 +62,30 @@ export class Buffer {
   }
 }
 
-/** What follows a statement: the next one, or the end of the loop or of its turn. */
+/** How a statement ends: undefined continues with the next one. */
 export type Next = undefined | "break" | "continue";
 
-/** What an expression is made into. */
+/** A compiled expression. */
 export type Evaluate = (variables: Variables) => Value;
 
-/** What a statement is made into. */
+/** A compiled statement. */
 export type Execute = (variables: Variables, out: Buffer) => Next;
 
-/** Where a node stands. */
+/** The context in which a node is compiled. */
 export interface Place {
   readonly scope: Scope;
-  /** In an if or a conditional expression, filters may be unknown until they are used. */
+  /** Inside an if or a conditional expression: an unknown filter is an error only when it is used. */
   readonly soft: boolean;
-  /** In a loop of the same function. */
+  /** Inside a loop of the same function. */
   readonly loop: boolean;
 }
 
-/** The same place, where filters may be unknown. */
+/** The same place, inside an if. */
 export function softly(place: Place): Place {
   return { ...place, soft: true };
 }
 
-/** A place in a block of its own. */
+/** A place inside a block with its own scope. */
 export function inside(place: Place, scope: Scope): Place {
   return { scope, soft: false, loop: place.loop };
 }
