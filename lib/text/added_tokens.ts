@@ -1,5 +1,5 @@
 /**
- * Tokens that are cut out of a text before anything else looks at it.
+ * Finds added tokens in a text, before the rest of it is normalized, split and encoded.
  *
  * @module
  */
@@ -9,13 +9,13 @@ import type { Field } from "./field.ts";
 import type { AddedToken } from "./special_tokens.ts";
 import { CodePoints, lazy, SPACES } from "./unicode.ts";
 
-/** Longer than any token known (80); looking for a token takes as many steps a character. */
+/** Longer than any known token (80); a search takes up to this many steps for each character. */
 const MAX_LENGTH = 1000;
 
-/** Characters of all tokens together: a hundred thousand of them. */
+/** The limit for all tokens together: enough for a hundred thousand. */
 const MAX_CHARACTERS = 4_000_000;
 
-/** A part of a text: a token, or what is between tokens and where that begins. */
+/** A part of a text: a token, or the text between tokens and its position. */
 export type Part = { readonly token: AddedToken } | { readonly text: string; readonly start: number };
 
 interface Node {
@@ -25,14 +25,14 @@ interface Node {
 
 const spaceSet = lazy(() => new CodePoints(SPACES()));
 
-/** Finds tokens in a text: at each place the longest one. */
+/** Finds tokens in a text: at each position the longest one. */
 export class AddedTokens {
   readonly #root: Node = { next: new Map() };
 
   /**
-   * @param field where tokens are, for messages
-   * @param tokens each with the text that it is looked for as
-   * @throws {FieldError} they are too long, or two have one text
+   * @param field the field of the tokens, for messages
+   * @param tokens each with the text by which it is found
+   * @throws {FieldError} they are too long, or two have the same text
    */
   constructor(field: Field, tokens: readonly (readonly [AddedToken, string])[]) {
     let characters = 0;
@@ -40,8 +40,8 @@ export class AddedTokens {
       characters += text.length;
       const refuse = (problem: string) => field.refuse(`${quote(token.content)} ${problem}`);
       if (text.length > MAX_LENGTH) refuse(`has more than ${MAX_LENGTH} characters`);
-      if (characters > MAX_CHARACTERS) refuse(`and those before it have more than ${MAX_CHARACTERS} characters`);
-      if (text === "") refuse("is nothing when it is normalized");
+      if (characters > MAX_CHARACTERS) refuse(`and the tokens before it have more than ${MAX_CHARACTERS} characters`);
+      if (text === "") refuse("is empty after normalization");
       let node = this.#root;
       for (let at = 0; at < text.length; at++) {
         const unit = text.charCodeAt(at);
@@ -49,12 +49,12 @@ export class AddedTokens {
         if (next === undefined) node.next.set(unit, next = { next: new Map() });
         node = next;
       }
-      if (node.token !== undefined) refuse(`and ${quote(node.token.content)} are the same when they are normalized`);
+      if (node.token !== undefined) refuse(`and ${quote(node.token.content)} are the same after normalization`);
       node.token = token;
     }
   }
 
-  /** Cuts a text into tokens and what is between them. */
+  /** Splits a text into tokens and the text between them. */
   split(text: string): Part[] {
     if (this.#root.next.size === 0) return [{ text, start: 0 }];
     const parts: Part[] = [];
@@ -70,7 +70,7 @@ export class AddedTokens {
       if (token[0].lstrip) start = beforeSpaces(text, start, done);
       if (token[0].rstrip) end = afterSpaces(text, Math.max(end, done));
       if (done < start) parts.push({ text: text.slice(done, start), start: done });
-      // Of white space that belongs to the token before, nothing may be left.
+      // The token itself may be white space that the previous token includes.
       if (start < end) parts.push({ token: token[0] });
       done = end;
     }
@@ -89,7 +89,7 @@ export class AddedTokens {
   }
 }
 
-// All white space is within the first 65,536 code points.
+// All white space is below U+10000.
 function beforeSpaces(text: string, end: number, least: number): number {
   if (end < least) return least;
   while (end > least && spaceSet().has(text.charCodeAt(end - 1))) end--;

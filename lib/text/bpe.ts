@@ -1,5 +1,5 @@
 /**
- * Byte-pair encoding: the characters of a word become ids, and pairs of ids become one, that with the earliest merge first.
+ * Byte-pair encoding: each character of a word becomes an id, then pairs of ids are merged, the earliest merge first.
  *
  * @module
  */
@@ -7,28 +7,28 @@
 import { quote } from "../errors.ts";
 import { Field } from "./field.ts";
 
-/** What becomes of characters that the vocabulary lacks, as tokenizer.json names it; otherwise they are dropped. */
+/** How characters outside of the vocabulary are encoded, by fields of tokenizer.json. Without options they are dropped. */
 export interface BpeOptions {
   /** `unk_token` */
   readonly unknown?: string;
-  /** `fuse_unk`: one token for several in a row */
+  /** `fuse_unk`: one token for several unknown characters in a row */
   readonly fuseUnknown: boolean;
-  /** `byte_fallback`: a token `<0x00>` to `<0xFF>` for each byte, where all of them are there */
+  /** `byte_fallback`: a token `<0x00>` to `<0xFF>` for each byte, if the vocabulary has them all */
   readonly byteFallback: boolean;
-  /** `ignore_merges`: a word that is a token is not put together from merges */
+  /** `ignore_merges`: a word in the vocabulary is encoded as its token, without merges */
   readonly ignoreMerges: boolean;
 }
 
-/** A character that needs the `unk_token`, which the vocabulary lacks. */
+/** A character needs the `unk_token`, which the vocabulary lacks. */
 export class NoUnknownToken extends Error {
   override name = "NoUnknownToken";
 }
 
-/** Words that are remembered, and their length in UTF-16 units. */
+/** The limits of the cache: words, and UTF-16 units of a word. */
 const CACHE_WORDS = 20_000;
 const CACHE_LENGTH = 100;
 
-/** Above any position in a text: a merge that waits is its rank times this, plus where it is. */
+/** More than any position in a text: a pending merge is its rank times this, plus its position. */
 const POSITIONS = 2 ** 29;
 const MAX_MERGES = 2 ** 24;
 
@@ -37,14 +37,14 @@ export class Bpe {
   readonly #ids: ReadonlyMap<string, number>;
   readonly #options: BpeOptions;
   readonly #pairs: Pairs;
-  /** By rank: the id of the product. */
+  /** The id of the merged token, by rank. */
   readonly #products: Int32Array;
   readonly #cache = new Map<string, readonly number[]>();
   readonly #encoder = new TextEncoder();
 
   /**
-   * @param merges pairs of tokens, as lists or separated by a space, the first merge first
-   * @throws {FieldError} a merge is no pair, or of tokens that the vocabulary lacks
+   * @param merges pairs of tokens, as lists or separated by a space, by rank
+   * @throws {FieldError} a merge is not a pair, or the vocabulary lacks one of its tokens
    */
   constructor(ids: ReadonlyMap<string, number>, merges: Field, options: BpeOptions) {
     this.#ids = ids;
@@ -54,12 +54,12 @@ export class Bpe {
     const texts = typeof list[0] === "string";
     this.#pairs = new Pairs(list.length);
     this.#products = new Int32Array(list.length);
-    // A loop without closures: there are as many as a quarter of a million.
+    // A loop without closures, for up to a quarter of a million merges.
     for (let rank = 0; rank < list.length; rank++) {
       const merge = list[rank];
       let left: unknown, right: unknown;
       if (texts && typeof merge === "string") {
-        // The first line of a merges.txt may be here.
+        // Some files contain the first line of a merges.txt.
         if (merge.startsWith("#version")) continue;
         const space = merge.indexOf(" ");
         left = space < 0 ? undefined : merge.slice(0, space);
@@ -70,7 +70,7 @@ export class Bpe {
       const product = typeof left === "string" && typeof right === "string" ? ids.get(left + right) : undefined;
       if (first === undefined || second === undefined || product === undefined) {
         return new Field(merges.path, `${merges.name}[${rank}]`, merge).refuse(
-          "expected a pair of tokens, written as the first one is, that are in the vocabulary as well as their product",
+          "expected a pair of tokens, in the form of the first merge; both and the merged token must be in the vocabulary",
         );
       }
       this.#products[rank] = product;
@@ -96,11 +96,11 @@ export class Bpe {
     for (const id of found) ids.push(id);
   }
 
-  /** The ids of the characters. */
+  /** The ids of the characters of a word. */
   #symbols(word: string): number[] {
     const { unknown, fuseUnknown, byteFallback } = this.#options;
     const symbols: number[] = [];
-    // The library keeps an unknown token back until the next known character, and bytes overtake it.
+    // The library holds an unknown token back until the next known character, and puts bytes before it.
     let waiting: number | undefined;
     for (const character of word) {
       const id = this.#ids.get(character);
@@ -121,7 +121,7 @@ export class Bpe {
       waiting = this.#ids.get(unknown);
       if (waiting === undefined) {
         throw new NoUnknownToken(
-          `unk_token ${quote(unknown)} is not in the vocabulary, and ${quote(character)} needs it`,
+          `the vocabulary lacks the unk_token ${quote(unknown)}, which ${quote(character)} needs`,
         );
       }
     }
@@ -139,7 +139,7 @@ export class Bpe {
   #merged(symbols: number[]): number[] {
     const { length } = symbols;
     if (length < 2) return symbols;
-    // A list in both directions; the right one of a merged pair is out of it, with -1 as its symbol.
+    // A doubly linked list. The right element of a merged pair is removed, and its symbol set to -1.
     const next = Int32Array.from(symbols, (_, n) => n + 1);
     const previous = Int32Array.from(symbols, (_, n) => n - 1);
     const waiting = new Heap();
@@ -154,7 +154,7 @@ export class Bpe {
       const at = key % POSITIONS;
       const rank = (key - at) / POSITIONS;
       const right = next[at];
-      // One of the pair may be another one meanwhile.
+      // An earlier merge may have changed the pair.
       if (symbols[at] < 0 || right >= length || this.#pairs.get(symbols[at], symbols[right]) !== rank) continue;
       symbols[at] = this.#products[rank];
       symbols[right] = -1;
@@ -167,12 +167,12 @@ export class Bpe {
   }
 }
 
-/** Ranks by pairs of ids: a Map of so many takes several times as long to fill. */
+/** A hash table of ranks by pairs of ids; filling a Map would take several times as long. */
 class Pairs {
-  /** Random factors: no file can be made so that its pairs are all in one place. */
+  /** Random factors, so that no file can be crafted to make all pairs collide. */
   readonly #factors = crypto.getRandomValues(new Int32Array(2)).map((factor) => factor | 1);
   readonly #shift: number;
-  /** Three numbers a place: the ids and the rank, which is -1 where the place is free. */
+  /** Three numbers for each slot: the ids and the rank, which is -1 if the slot is free. */
   readonly #places: Int32Array;
 
   constructor(count: number) {
@@ -193,7 +193,7 @@ class Pairs {
     return this.#places[this.#place(left, right) + 2];
   }
 
-  /** Where a pair is, or would be. */
+  /** The slot of a pair, or the free one for it. */
   #place(left: number, right: number): number {
     const places = this.#places;
     let at = 3 * ((Math.imul(left, this.#factors[0]) + Math.imul(right, this.#factors[1])) >>> this.#shift);
@@ -205,7 +205,7 @@ class Pairs {
   }
 }
 
-/** Numbers, the least first. */
+/** A binary heap of numbers, the least first. */
 class Heap {
   readonly #items: number[] = [];
 

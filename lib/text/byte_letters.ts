@@ -1,11 +1,11 @@
 /**
- * How the tokens of a byte-level BPE write bytes (GPT-2's `bytes_to_unicode`): each as one character that is neither a
- * space nor a control character.
+ * The characters that stand for bytes in the tokens of byte-level BPE (GPT-2's `bytes_to_unicode`): none is a space or a
+ * control character.
  *
  * @module
  */
 
-/** The character of each byte: printable Latin-1 stands for itself, the other bytes follow from U+0100 on. */
+/** The character of each byte: printable Latin-1 characters stand for themselves, other bytes are U+0100 and up. */
 export const BYTE_LETTERS: readonly string[] = (() => {
   const plain = (byte: number) => (byte > 32 && byte < 127) || (byte > 160 && byte < 256 && byte !== 173);
   let next = 256;

@@ -1,6 +1,6 @@
 /**
- * Work on what a file from a stranger asks for (a template, a regular expression), in a worker without permissions that
- * is terminated at a deadline: nothing else interrupts JavaScript that does not return.
+ * Runs functions on untrusted input (a template) in a worker without permissions, which is terminated at a deadline:
+ * nothing else interrupts JavaScript that does not return.
  *
  * The worker is a module that calls {@link serve}; the program calls its functions through {@link Service}:
  *
@@ -13,21 +13,21 @@
  * const four = await service.call<number>("double", 2, 10_000);
  * ```
  *
- * Deno 2.9 fails to stop the thread of a terminated worker that loops (Deno 2.6 stops it): the call fails in time all the
- * same, and the thread ends with the program.
+ * Deno 2.9 does not stop the thread of a terminated worker that loops (Deno 2.6 does). The call still fails in time, and
+ * the thread ends with the program.
  *
- * `deno compile` embeds such a module where bench/compile.ts names it.
+ * `deno compile` embeds such a module only if tools/compile.ts lists it.
  *
  * @module
  */
 
 /// <reference lib="deno.worker" />
 
-/** A call did not return in time. Its worker was terminated. */
+/** A call did not return in time, and its worker was terminated. */
 export class DeadlineError extends Error {
   override name = "DeadlineError";
 
-  /** @param milliseconds the time that it had */
+  /** @param milliseconds the limit */
   constructor(readonly milliseconds: number) {
     super(`not finished after ${milliseconds / 1000} s`);
   }
@@ -38,7 +38,7 @@ export class ServiceError extends Error {
   override name = "ServiceError";
 
   /**
-   * @param kind the name of the error that was thrown, or `Worker` where the worker could not be loaded or ran out of memory
+   * @param kind the name of the thrown error, or `Worker` if the worker failed to load or ran out of memory
    */
   constructor(readonly kind: string, message: string) {
     super(message);
@@ -50,13 +50,13 @@ interface Request {
   readonly argument: unknown;
 }
 
-/** A worker says first that it is ready; then each request has one answer. */
+/** The first message says that the worker is ready; each later one answers a request. */
 type Answer = { readonly value: unknown } | { readonly kind: string; readonly message: string };
 
 /**
- * In a worker: answers the calls of a {@link Service}.
+ * Answers the calls of a {@link Service}; for use in a worker.
  *
- * @param functions by name; what they take and return must be structured-cloneable
+ * @param functions by name; arguments and results must be structured-cloneable
  */
 export function serve(functions: Readonly<Record<string, (argument: never) => unknown>>): void {
   self.onmessage = async ({ data: { name, argument } }: MessageEvent<Request>) => {
@@ -72,11 +72,11 @@ export function serve(functions: Readonly<Record<string, (argument: never) => un
   self.postMessage({ value: undefined } satisfies Answer);
 }
 
-/** A worker that runs {@link serve}. It starts at once, and again with the first call after one that failed to return. */
+/** A worker that runs {@link serve}. It starts immediately, and again at the next call after a timeout. */
 export class Service implements Disposable {
   readonly #module: URL;
   readonly #closed = Promise.withResolvers<never>();
-  /** The end of the call before: calls wait for each other. */
+  /** Settles when the previous call ends: calls run one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
   #started?: { readonly worker: Worker; readonly ready: Promise<Answer> };
 
@@ -88,10 +88,10 @@ export class Service implements Disposable {
   }
 
   /**
-   * Calls a function of the worker, after the calls before.
+   * Calls a function of the worker, once the previous calls have ended.
    *
-   * @param argument is copied (structured clone)
-   * @param milliseconds the time that it has, once the worker's module has loaded
+   * @param argument is cloned (structured clone)
+   * @param milliseconds the limit, from when the worker's module has loaded
    * @throws {DeadlineError} it did not return in time
    * @throws {ServiceError} it threw
    */
@@ -102,7 +102,7 @@ export class Service implements Disposable {
     return turn;
   }
 
-  /** Terminates the worker; calls that wait for it fail. */
+  /** Terminates the worker; pending calls fail. */
   close(): void {
     this.#started?.worker.terminate();
     this.#closed.reject(new ServiceError("Worker", "closed"));
@@ -140,7 +140,7 @@ function start(module: URL) {
   return { worker, ready: handled(nextMessage(worker)) };
 }
 
-/** The next message of a worker; rejected where the worker fails. */
+/** The next message of a worker; rejects if the worker fails. */
 function nextMessage(worker: Worker): Promise<Answer> {
   return new Promise((resolve, reject) => {
     worker.onmessage = ({ data }: MessageEvent<Answer>) => resolve(data);
@@ -152,7 +152,7 @@ function nextMessage(worker: Worker): Promise<Answer> {
   });
 }
 
-/** A promise whose rejection is no error where nobody waits for it. */
+/** Marks the rejection of a promise as handled, so that it is not reported as uncaught. */
 function handled<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => {});
   return promise;

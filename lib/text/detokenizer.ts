@@ -1,7 +1,6 @@
 /**
- * Ids to text, a piece at a time. A token may end within a character: a piece is given when it is complete, and all
- * pieces together are the text. What ids mean is what the `decoder` of tokenizer.json says, as the `tokenizers` library
- * of Python and Rust computes it.
+ * Decodes token ids to text incrementally, by the `decoder` of tokenizer.json, as the `tokenizers` library of Rust and
+ * Python does. A token may end within a character: text is returned once it is complete.
  *
  * @module
  */
@@ -11,39 +10,39 @@ import type { Field } from "./field.ts";
 import { metaspaceOf } from "./pre_tokenizer.ts";
 import { finderOf, refuseType, replaced, Room, stepsOf } from "./rules.ts";
 
-/** Turns tokens into text, in their order. */
+/** Decodes the tokens of one text, in order. */
 export interface TextStream {
-  /** The text that is complete with this token; often none. */
+  /** Returns the text that this token completes, which may be empty. */
   push(id: number): string;
-  /** The rest: U+FFFD for the bytes of a character that has not come to its end. */
+  /** Returns the rest of the text: U+FFFD for an incomplete character. */
   end(): string;
 }
 
-/** One step of a decoder: takes a token, gives those that are complete with it. */
+/** One rule of a decoder: takes a token, and returns the tokens that it completes. */
 interface Step {
   push(token: string): readonly string[];
   end(): readonly string[];
 }
 
-/** Characters that a token counts as, for what all steps together may write. */
+/** The UTF-16 units by which each token raises the limits of {@link Room}. */
 const ROOM_EACH = 100;
 
-/** Makes streams of the text of ids. */
+/** Decodes token ids. */
 export class Detokenizer {
   readonly #contentOf: (id: number) => string | undefined;
   readonly #make: (room: Room) => Step;
 
   /**
-   * @param decoder the part of tokenizer.json
-   * @param contentOf how an id is written; one without has no text, as where a vocabulary is padded
-   * @throws {FieldError} the file has a decoder that is not known
+   * @param decoder the field of tokenizer.json
+   * @param contentOf the token of an id; undefined if it has none, as the padding of a vocabulary
+   * @throws {FieldError} the decoder has an unsupported rule
    */
   constructor(decoder: Field, contentOf: (id: number) => string | undefined) {
     this.#contentOf = contentOf;
     this.#make = decoderOf(decoder);
   }
 
-  /** A text that begins. */
+  /** Begins a text. */
   stream(): TextStream {
     const room = new Room("");
     const step = this.#make(room);
@@ -57,7 +56,7 @@ export class Detokenizer {
     };
   }
 
-  /** The text of ids. */
+  /** Decodes a whole text. */
   decode(ids: readonly number[]): string {
     const stream = this.stream();
     return ids.map((id) => stream.push(id)).join("") + stream.end();
@@ -67,12 +66,12 @@ export class Detokenizer {
 function decoderOf(decoder: Field): (room: Room) => Step {
   if (decoder.absent) return () => spaced();
   const parts = stepsOf(decoder, "decoders");
-  // All tokens are one behind Fuse: only what looks at its beginning can give it in pieces.
+  // Fuse joins all tokens to one; after it, only a rule for the beginning of a token can work incrementally.
   let fused = false;
   const makers = parts.map((part) => {
     const type = part.get("type").text();
     if (type === "ByteLevel" && parts.length > 1) part.refuse("ByteLevel in a Sequence is not supported");
-    if (fused && type !== "Strip") part.refuse(`${type} behind Fuse is not supported`);
+    if (fused && type !== "Strip") part.refuse(`${type} after Fuse is not supported`);
     fused ||= type === "Fuse";
     return makerOf(part, type, fused);
   });
@@ -90,7 +89,7 @@ function chain(steps: readonly Step[]): Step {
   };
 }
 
-/** Without a decoder there is a space between any two tokens. */
+/** Without a decoder, tokens are separated by spaces. */
 function spaced(): Step {
   let space = "";
   return {
@@ -103,7 +102,7 @@ function spaced(): Step {
   };
 }
 
-/** @param fused it gets one token in pieces */
+/** @param fused whether the rule gets one token in pieces */
 function makerOf(part: Field, type: string, fused: boolean): (room: Room) => Step {
   const each = (change: (token: string) => string) => () => ({
     push: (token: string) => [change(token)],
@@ -123,7 +122,7 @@ function makerOf(part: Field, type: string, fused: boolean): (room: Room) => Ste
     }
     case "Strip": {
       const content = part.get("content").character();
-      if (part.get("stop").count() !== 0) part.get("stop").refuse("other than 0 is not supported");
+      if (part.get("stop").count() !== 0) part.get("stop").refuse("expected 0; other values are not supported");
       const count = part.get("start").count();
       const make = () => stripped(content, count);
       return fused ? make : each((token) => make().push(token).join(""));
@@ -144,7 +143,7 @@ function byteLevel(): Step {
   return {
     push(token) {
       const bytes = Array.from(token, (c) => BYTES.get(c));
-      // An added token may have characters that stand for no byte.
+      // An added token may contain characters that are not byte letters.
       const known = bytes.every((byte) => byte !== undefined);
       return [utf8.decode(known ? Uint8Array.from(bytes as number[]) : encoder.encode(token), { stream: true })];
     },
@@ -152,7 +151,7 @@ function byteLevel(): Step {
   };
 }
 
-/** Tokens `<0x00>` to `<0xFF>` are bytes. A run of them is UTF-8, or each is U+FFFD. */
+/** Tokens `<0x00>` to `<0xFF>` are bytes. A run of them is decoded as UTF-8; if it is invalid, each byte is U+FFFD. */
 function byteFallback(): Step {
   const utf8 = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true });
   let run: number[] = [];
@@ -168,7 +167,7 @@ function byteFallback(): Step {
   };
   return {
     push(token) {
-      // Rust reads a sign in a number.
+      // Rust's parser accepts a plus sign.
       const byte = /^<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>$/.exec(token)?.[1];
       if (byte === undefined) return [...end(), token];
       run.push(parseInt(byte, 16));
@@ -178,7 +177,7 @@ function byteFallback(): Step {
   };
 }
 
-/** Leaves out up to `count` characters `content` at the beginning of a text that comes in pieces. */
+/** Removes up to `count` characters `content` from the beginning of a text that arrives in pieces. */
 function stripped(content: string, count: number): Step {
   let left = count;
   return {
@@ -192,7 +191,7 @@ function stripped(content: string, count: number): Step {
   };
 }
 
-/** The space's stand-in is a space; in the first token it is nothing where one was put before the text. */
+/** Replaces the replacement character by a space; in the first token by nothing, if one was prepended to the text. */
 function metaspace(replacement: string, prepended: boolean): Step {
   let first = prepended;
   return {

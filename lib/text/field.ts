@@ -1,5 +1,5 @@
 /**
- * Values of a JSON file that a stranger wrote: each is asked for by its type, and an error names it.
+ * Fields of an untrusted JSON file: each is read as a type, and an error names the field.
  *
  * @module
  */
@@ -7,7 +7,7 @@
 import { CheckpointError, quote } from "../errors.ts";
 import { readJsonObject } from "../format/json.ts";
 
-/** A value that is missing, of another type, or not supported: the file, where in it (`model.merges[3]`), and the problem. */
+/** A field is missing, has the wrong type, or is not supported: the file, the field (`model.merges[3]`) and the problem. */
 export class FieldError extends Error {
   override name = "FieldError";
 
@@ -15,18 +15,18 @@ export class FieldError extends Error {
     super(`${path}: ${field}: ${problem}`);
   }
 
-  /** The error that a user sees. @param remedy what to do about it */
+  /** The error to show to a user. @param remedy what to do about it */
   named(remedy?: string): CheckpointError {
     const problem = remedy === undefined ? this.problem : `${this.problem}; ${remedy}`;
     return new CheckpointError({ path: this.path, field: this.field || undefined }, problem);
   }
 }
 
-/** A value and its place. */
+/** A value and where it is. */
 export class Field {
   constructor(readonly path: string, readonly name: string, readonly value: unknown) {}
 
-  /** @throws {CheckpointError} the file is no JSON object @throws {SystemError} */
+  /** @throws {CheckpointError} the file is not a JSON object @throws {SystemError} */
   static ofFile(path: string, limit: number): Field {
     return new Field(path, "", readJsonObject(path, limit));
   }
@@ -36,68 +36,70 @@ export class Field {
     throw new FieldError(this.path, this.name, problem);
   }
 
-  /** Whether it is missing, or null, which most fields of a tokenizer mean by it. */
+  /** Whether it is missing or null; most fields of a tokenizer treat both alike. */
   get absent(): boolean {
     return this.value === undefined || this.value === null;
   }
 
-  /** A field of an object; it may be missing. @throws {FieldError} this is no object */
+  /** A field of this object, which may be missing. @throws {FieldError} this is not an object */
   get(key: string): Field {
     const object = this.object();
-    // A key may be any text.
+    // A key may be any string.
     const plain = /^\w{1,60}$/.test(key);
     const name = !plain ? `${this.name}[${quote(key)}]` : this.name === "" ? key : `${this.name}.${key}`;
     return new Field(this.path, name, Object.hasOwn(object, key) ? object[key] : undefined);
   }
 
-  /** @throws {FieldError} it is no object */
+  /** @throws {FieldError} it is not an object */
   object(): Readonly<Record<string, unknown>> {
     const { value } = this;
     if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
     return this.#mismatch("an object");
   }
 
-  /** The values of an object, by their keys. @throws {FieldError} it is no object */
+  /** The fields of an object, by key. @throws {FieldError} it is not an object */
   entries(): [string, Field][] {
     return Object.keys(this.object()).map((key) => [key, this.get(key)]);
   }
 
-  /** @throws {FieldError} it is no list */
+  /** @throws {FieldError} it is not a list */
   list(): Field[] {
     return this.rawList().map((value, n) => new Field(this.path, `${this.name}[${n}]`, value));
   }
 
-  /** The values of a long list. @throws {FieldError} it is no list */
+  /** The same as plain values, for a long list. @throws {FieldError} it is not a list */
   rawList(): readonly unknown[] {
     return Array.isArray(this.value) ? this.value : this.#mismatch("a list");
   }
 
-  /** @throws {FieldError} it is no text, or has half a character: a surrogate without its other one */
+  /** @throws {FieldError} it is not a string, or contains a lone surrogate */
   text(): string {
-    if (typeof this.value !== "string") return this.#mismatch("a text");
-    if (!this.value.isWellFormed()) this.refuse("has a lone surrogate, which is no character");
+    if (typeof this.value !== "string") return this.#mismatch("a string");
+    if (!this.value.isWellFormed()) this.refuse("contains a lone surrogate");
     return this.value;
   }
 
-  /** A text of one character. @throws {FieldError} */
+  /** A string of one character. @throws {FieldError} */
   character(): string {
     const text = this.text();
     return Array.from(text).length === 1 ? text : this.refuse(`expected one character, found ${this}`);
   }
 
-  /** @param otherwise what a missing one means; without it, it must be there @throws {FieldError} it is no boolean */
+  /** @param otherwise the value of a missing field; without it the field is required @throws {FieldError} it is not a boolean */
   flag(otherwise?: boolean): boolean {
     if (this.absent && otherwise !== undefined) return otherwise;
     return typeof this.value === "boolean" ? this.value : this.#mismatch("true or false");
   }
 
-  /** A whole number of 0 and more. @throws {FieldError} */
+  /** A whole number of 0 or more. @throws {FieldError} */
   count(): number {
     const { value } = this;
-    return Number.isSafeInteger(value) && (value as number) >= 0 ? value as number : this.#mismatch("a whole number");
+    return Number.isSafeInteger(value) && (value as number) >= 0
+      ? value as number
+      : this.#mismatch("a whole number of 0 or more");
   }
 
-  /** How messages show it. */
+  /** The value as messages show it. */
   toString(): string {
     const { value } = this;
     if (typeof value === "object" && value !== null) return Array.isArray(value) ? "a list" : "an object";
@@ -110,10 +112,10 @@ export class Field {
 }
 
 /**
- * Runs an action; a field that it refuses becomes the error that a user sees.
+ * Runs an action, and turns a {@link FieldError} into the error to show to a user.
  *
  * @param remedy what to do about it
- * @throws {CheckpointError} a field was refused
+ * @throws {CheckpointError} the action threw a FieldError
  */
 export function naming<T>(action: () => T, remedy?: string): T {
   try {

@@ -11,25 +11,27 @@ import { Pattern } from "./regex/pattern.ts";
 import { finderOf, type Match, occurrences, refuseType, type Room, stepsOf, typeOf } from "./rules.ts";
 import { CodePoints, lazy, NUMERICS } from "./unicode.ts";
 
-/** A piece of a text; `first` is the one that the whole text begins with. */
+/** A piece of a text; `first` if the text begins with it. */
 export interface Piece {
   readonly text: string;
   readonly first: boolean;
 }
 
-/** Cuts pieces. */
+/** Splits pieces. */
 export type Splitter = (pieces: readonly Piece[], room: Room) => Piece[];
 
-/** GPT-2's pattern, as ByteLevel has it. */
+/** GPT-2's pattern, which ByteLevel uses. */
 const GPT2 = String.raw`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`;
 
 /**
- * @param normalizers the steps before it
- * @throws {FieldError} it has a rule that is not known
+ * The pre-tokenizer of a tokenizer.json.
+ *
+ * @param normalizers the normalizer before it
+ * @throws {FieldError} it has an unsupported rule
  */
 export function splitterOf(field: Field, normalizers: Field): Splitter {
   const steps = stepsOf(field, "pretokenizers");
-  // Where a piece stands in the text is only known as long as nothing has changed it.
+  // The position of a piece in the text is known only if no earlier rule changed the text.
   const plain = stepsOf(normalizers, "normalizers").every((step) => typeOf(step) === "NFC");
   const splitters = steps.map((step, n) => splitter(step, plain && n === 0));
   return (pieces, room) => {
@@ -75,7 +77,7 @@ function each(split: (piece: Piece, room: Room) => Piece[]): Splitter {
 
 const SCHEMES = ["always", "first", "never"] as const;
 
-/** What a Metaspace says, as a pre_tokenizer and as a decoder. */
+/** The settings of a Metaspace, as a pre-tokenizer or a decoder. @throws {FieldError} */
 export function metaspaceOf(field: Field): { replacement: string; scheme: typeof SCHEMES[number] } {
   const given = field.get("prepend_scheme");
   const scheme = given.absent ? "always" : SCHEMES.find((scheme) => scheme === given.value);
@@ -87,7 +89,7 @@ export function metaspaceOf(field: Field): { replacement: string; scheme: typeof
 function metaspace(field: Field, known: boolean): Splitter {
   const { replacement, scheme } = metaspaceOf(field);
   if (scheme === "first" && !known) {
-    field.get("prepend_scheme").refuse('"first" is not supported behind other rules that change or cut the text');
+    field.get("prepend_scheme").refuse('"first" is not supported after other rules that change or split the text');
   }
   const split = field.get("split").flag(true);
   return each((piece, room) => {
@@ -103,7 +105,7 @@ function metaspace(field: Field, known: boolean): Splitter {
 
 const BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"] as const;
 
-/** What becomes of what a pattern matches. */
+/** How matches are split from the text between them. */
 type Behavior = typeof BEHAVIORS[number];
 
 function behaviorOf(field: Field): Behavior {
@@ -111,7 +113,7 @@ function behaviorOf(field: Field): Behavior {
   return BEHAVIORS.find((behavior) => behavior === text) ?? field.refuse(`${quote(text)} is not supported`);
 }
 
-/** Cuts a piece at matches. */
+/** Splits a piece at matches. */
 function cut(piece: Piece, matches: readonly Match[], behavior: Behavior, invert: boolean, room: Room): Piece[] {
   room.take(piece.text.length);
   const spans: { start: number; end: number; match: boolean }[] = [];

@@ -1,6 +1,6 @@
 /**
- * The rules of a tokenizer.json by which a text becomes pieces and pieces become ids, as the `tokenizers` library of Python
- * and Rust (0.23.3) has them. What is not written here is refused by name.
+ * The rules of a tokenizer.json for encoding text, as in the `tokenizers` library of Rust and Python (0.23.3). Other rules are
+ * refused by name.
  *
  * | part | rules |
  * | ---- | ----- |
@@ -9,7 +9,7 @@
  * | model | BPE without dropout, prefix and suffix |
  * | post_processor | ByteLevel, TemplateProcessing, Sequence |
  *
- * `truncation` and `padding` are left out, as transformers does it where nothing else is asked for.
+ * `truncation` and `padding` are ignored, as transformers does by default. pre_tokenizer.ts has the pre-tokenizers.
  *
  * @module
  */
@@ -22,14 +22,14 @@ import { Pattern } from "./regex/pattern.ts";
 import { UnsupportedPattern } from "./regex/tree.ts";
 import { FORMS, normalize } from "./unicode.ts";
 
-/** A text, or the rest of one, grows more than anything that is not made to fill the memory. */
+/** The rules make a text grow more than any known tokenizer does. */
 export class TooLarge extends Error {
   override name = "TooLarge";
 }
 
-/** What all rules together may write of one text: several times the text, and some more for a short one. */
+/** The limits of all rules together for one text: how much they may write, and how many steps patterns may take. */
 export class Room {
-  /** The same for the patterns. */
+  /** The steps of the patterns. */
   readonly steps = new Steps();
   #left = 10_000_000;
 
@@ -37,52 +37,52 @@ export class Room {
     this.add(text.length);
   }
 
-  /** Makes room for more of the text. */
+  /** Raises the limits for more of the text. @param units UTF-16 units */
   add(units: number): void {
     this.#left += 100 * units;
     this.steps.add(units);
   }
 
-  /** @throws {TooLarge} more than there is room for */
+  /** Counts text that is about to be written. @param units UTF-16 units @throws {TooLarge} over the limit */
   take(units: number): void {
     this.#left -= units;
-    if (this.#left < 0) throw new TooLarge("the rules make too much of this text");
+    if (this.#left < 0) throw new TooLarge("the rules make this text too long");
   }
 }
 
-/** Changes a text. */
+/** Normalizes a text. */
 export type Normalizer = (text: string, room: Room) => string;
 
-/** The type of a part. @throws {FieldError} it has none */
+/** The type of a rule. @throws {FieldError} it has none */
 export function typeOf(field: Field): string {
   const type = field.get("type");
   return type.absent ? type.refuse("is missing") : type.text();
 }
 
-/** Steps of a part, and sequences in sequences; the most known are 8. */
+/** The limit for the rules of a part, and for nested sequences; known tokenizers have up to 8. */
 const MAX_STEPS = 30;
 
-/** The steps of a part that may be a sequence of parts; none where it is null. */
+/** The rules of a part: of a Sequence all of its rules, of null none. */
 export function stepsOf(field: Field, list: string, depth = 0): Field[] {
   if (field.absent) return [];
-  if (depth > MAX_STEPS) field.refuse("has too many sequences in one another");
+  if (depth > MAX_STEPS) field.refuse("has too many nested sequences");
   if (typeOf(field) !== "Sequence") return [field];
   const steps = field.get(list).list().flatMap((part) => {
-    // Only the whole part may be null.
+    // Only the part itself may be null.
     part.object();
     return stepsOf(part, list, depth + 1);
   });
-  return steps.length <= MAX_STEPS ? steps : field.refuse(`has more than ${MAX_STEPS} steps`);
+  return steps.length <= MAX_STEPS ? steps : field.refuse(`has more than ${MAX_STEPS} rules`);
 }
 
-/** Refuses the type of a part. */
+/** Refuses a rule because of its type. */
 export function refuseType(field: Field): never {
   field.refuse(`type ${field.get("type")} is not supported`);
 }
 
 // ---------------------------------------------------------------- normalizer
 
-/** @throws {FieldError} it has a rule that is not known */
+/** The normalizer of a tokenizer.json. @throws {FieldError} it has an unsupported rule */
 export function normalizerOf(field: Field): Normalizer {
   const steps = stepsOf(field, "normalizers").map(normalizer);
   return (text, room) => steps.reduce((text, step) => step(text, room), text);
@@ -101,14 +101,14 @@ function normalizer(field: Field): Normalizer {
   switch (type) {
     case "Prepend": {
       const prefix = field.get("prepend").text();
-      if (prefix === "") field.get("prepend").refuse("is empty, which is not supported");
+      if (prefix === "") field.get("prepend").refuse("an empty string is not supported");
       return (text, room) => {
         room.take(prefix.length + text.length);
         return text === "" ? text : prefix + text;
       };
     }
     case "Replace": {
-      // The library doubles what is put before the first character.
+      // For an empty match before the first character, the library inserts the content twice.
       const find = finderOf(field.get("pattern"), "nowhere");
       const content = field.get("content").text();
       return (text, room) => replaced(text, find(text, room), content, room);
@@ -117,7 +117,7 @@ function normalizer(field: Field): Normalizer {
   return refuseType(field);
 }
 
-/** A text with `content` in place of each match. */
+/** A text with each match replaced by `content`. */
 export function replaced(text: string, matches: readonly Match[], content: string, room: Room): string {
   if (matches.length === 0) return text;
   room.take(text.length + matches.length * content.length);
@@ -132,16 +132,18 @@ export function replaced(text: string, matches: readonly Match[], content: strin
 
 // ---------------------------------------------------------------- patterns
 
-/** Where something begins and ends in a text, in UTF-16 units. */
+/** The beginning and the end of a match, in UTF-16 units. */
 export type Match = readonly [number, number];
 
-/** Finds what a pattern matches, from left to right. */
+/** Finds the matches of a pattern, from left to right. */
 export type Finder = (text: string, room: Room) => readonly Match[];
 
 /**
+ * The finder of a pattern.
+ *
  * @param field `{String: …}` or `{Regex: …}`
- * @param empty whether a match may be empty
- * @throws {FieldError} it is neither, or a regular expression that is not supported
+ * @param empty where empty matches are allowed
+ * @throws {FieldError} it is neither, or an unsupported regular expression
  */
 export function finderOf(field: Field, empty: "anywhere" | "nowhere" = "anywhere"): Finder {
   const regex = field.get("Regex");
@@ -149,16 +151,16 @@ export function finderOf(field: Field, empty: "anywhere" | "nowhere" = "anywhere
   if (regex.absent === string.absent) field.refuse("expected either a Regex or a String");
   if (regex.absent) {
     const wanted = string.text();
-    if (wanted === "") string.refuse("is empty, which is not supported");
+    if (wanted === "") string.refuse("an empty string is not supported");
     return (text) => occurrences(text, wanted);
   }
   const source = regex.text();
   try {
     const pattern = new Pattern(source);
     if (empty === "nowhere" && pattern.mayBeEmpty) {
-      regex.refuse(`${quote(source)}: matches of nothing are not supported here`);
+      regex.refuse(`${quote(source)}: empty matches are not supported here`);
     }
-    // An empty text has no match, whatever the pattern.
+    // In the library an empty text has no matches.
     return (text, room) => text === "" ? [] : pattern.matches(text, room.steps);
   } catch (error) {
     if (!(error instanceof UnsupportedPattern)) throw error;
@@ -166,7 +168,7 @@ export function finderOf(field: Field, empty: "anywhere" | "nowhere" = "anywhere
   }
 }
 
-/** Where a text stands in another one; none of them overlap. */
+/** The positions of a string in a text, without overlaps. */
 export function occurrences(text: string, wanted: string): Match[] {
   const found: Match[] = [];
   for (let at = text.indexOf(wanted); at >= 0; at = text.indexOf(wanted, at + wanted.length)) {
@@ -178,8 +180,10 @@ export function occurrences(text: string, wanted: string): Match[] {
 // ---------------------------------------------------------------- model
 
 /**
- * @param vocabulary the ids, by token
- * @throws {FieldError} it is no BPE, or has a rule that is not known
+ * The model of a tokenizer.json.
+ *
+ * @param vocabulary ids by token
+ * @throws {FieldError} it is not BPE, or uses an unsupported option
  */
 export function modelOf(field: Field, vocabulary: ReadonlyMap<string, number>): Bpe {
   const dropout = field.get("dropout");
@@ -199,27 +203,29 @@ export function modelOf(field: Field, vocabulary: ReadonlyMap<string, number>): 
 
 // ---------------------------------------------------------------- post_processor
 
-/** What a whole text gets: ids before it and behind it. */
+/** The ids that the post-processor adds before and after a text. */
 export interface Template {
   readonly before: readonly number[];
-  readonly behind: readonly number[];
+  readonly after: readonly number[];
 }
 
 /**
- * @param size ids that the model has
- * @throws {FieldError} it does something else
+ * The post-processor of a tokenizer.json.
+ *
+ * @param size the number of token ids of the model
+ * @throws {FieldError} it has an unsupported rule
  */
 export function templateOf(field: Field, size: number): Template {
   const steps = stepsOf(field, "processors").filter((step) => typeOf(step) !== "ByteLevel");
-  if (steps.length === 0) return { before: [], behind: [] };
+  if (steps.length === 0) return { before: [], after: [] };
   const [step] = steps;
-  if (steps.length > 1) field.refuse("more than one of its parts adds tokens, which is not supported");
+  if (steps.length > 1) field.refuse("more than one rule that adds tokens is not supported");
   if (typeOf(step) !== "TemplateProcessing") return refuseType(step);
   const special = step.get("special_tokens");
   const pieces = step.get("single").list().map((piece) => {
     const sequence = piece.get("Sequence");
     if (!sequence.absent) {
-      return sequence.get("id").value === "A" ? "text" as const : sequence.refuse("expected the sequence A");
+      return sequence.get("id").value === "A" ? "text" as const : sequence.refuse('expected the id "A"');
     }
     const id = piece.get("SpecialToken").get("id").text();
     return special.get(id).get("ids").list().map((each) => {
@@ -229,7 +235,7 @@ export function templateOf(field: Field, size: number): Template {
     });
   });
   const text = pieces.indexOf("text");
-  if (text < 0 || pieces.lastIndexOf("text") !== text) step.get("single").refuse("expected the text once");
+  if (text < 0 || pieces.lastIndexOf("text") !== text) step.get("single").refuse("expected one Sequence");
   const ids = (part: typeof pieces) => part.flat() as number[];
-  return { before: ids(pieces.slice(0, text)), behind: ids(pieces.slice(text + 1)) };
+  return { before: ids(pieces.slice(0, text)), after: ids(pieces.slice(text + 1)) };
 }

@@ -1,5 +1,5 @@
 /**
- * Drawing a token from logits. Every step has a defined order in binary64, so that a seed gives the same tokens on every
+ * Samples a token from logits. Every step has a defined order in binary64, so that a seed gives the same tokens on every
  * machine.
  *
  * @module
@@ -9,7 +9,7 @@ import { NumericError } from "../errors.ts";
 import { argmax } from "../measure/metrics.ts";
 import { SplitMix64 } from "../random.ts";
 
-/** The token that a greedy decoder takes. @throws {NumericError} the logits are not finite */
+/** The token of greedy decoding: the one with the largest logit. @throws {NumericError} the logits are not finite */
 export function greedy(logits: Float32Array): number {
   const token = argmax(logits);
   checkFinite(token >= 0);
@@ -23,17 +23,17 @@ export function checkFinite(finite: boolean): void {
   }
 }
 
-/** How a token is drawn. */
+/** How a token is sampled. */
 export interface Sampling {
-  /** Above zero: logits are divided by it. */
+  /** Above 0. Logits are divided by it. */
   readonly temperature: number;
-  /** Above 0, to 1: only the most probable tokens that together have this probability are drawn. */
+  /** Above 0, at most 1: sample from the smallest set of tokens with this total probability (nucleus sampling). */
   readonly topP: number;
-  /** 0 to 2^53 - 1: the state that the generator begins with. */
+  /** 0 to 2^53 - 1: the initial state of the generator. */
   readonly seed: number;
 }
 
-/** Draws tokens, one number of the generator each. */
+/** Samples tokens, each with one number of the generator. */
 export class Sampler {
   readonly #random: SplitMix64;
 
@@ -41,7 +41,7 @@ export class Sampler {
     this.#random = new SplitMix64(sampling.seed);
   }
 
-  /** The next token. @throws {NumericError} the logits are not finite */
+  /** Samples the next token. @throws {NumericError} the logits are not finite */
   draw(logits: Float32Array): number {
     const { temperature, topP } = this.sampling;
     return pick(weights(logits, temperature), topP, this.#random.unit());
@@ -55,7 +55,7 @@ export class Sampler {
  */
 export function weights(logits: Float32Array, temperature: number): Float64Array {
   const max = logits[greedy(logits)];
-  // A loop: Float64Array.from takes several times as long, which every token would wait for.
+  // A loop, since Float64Array.from takes several times as long.
   const weights = new Float64Array(logits.length);
   for (let id = 0; id < logits.length; id++) weights[id] = Math.exp((logits[id] - max) / temperature);
   return weights;
@@ -65,7 +65,7 @@ export function weights(logits: Float32Array, temperature: number): Float64Array
  * The token at `unit` of the distribution.
  *
  * The total is the sum of all weights in the order of the ids. With topP 1 the candidates are all tokens in that order;
- * below 1 they are the fewest tokens, in the order of falling weight and rising id, whose sum reaches topP * total
+ * below 1 they are the fewest tokens, by descending weight and ascending id, whose sum reaches topP * total
  * (nucleus sampling; Holtzman et al. 2020, "The curious case of neural text degeneration"). The token is the first
  * candidate at which the running sum exceeds unit * the sum of the candidates.
  *
@@ -93,8 +93,8 @@ function passing(values: Float64Array, goal: number): number {
 }
 
 function nucleus(weights: Float64Array, topP: number, total: number): number[] {
-  // All tokens below this together have half of what may be left out at most, so that the others hold the nucleus;
-  // sorting those few is what makes this fast.
+  // All tokens below this together weigh at most half of what may be left out, so the others contain the nucleus;
+  // sorting only those makes this fast.
   const least = (1 - topP) * total / (2 * weights.length);
   const ids: number[] = [];
   for (let id = 0; id < weights.length; id++) if (weights[id] >= least && weights[id] > 0) ids.push(id);

@@ -1,6 +1,6 @@
 /**
- * The tokens that the files beside a vocabulary name, put together as transformers 5.24 does it: tokenizer_config.json,
- * special_tokens_map.json, added_tokens.json, and `added_tokens` of tokenizer.json. fixtures/tokenizers/make_files.py asks it.
+ * Special and added tokens, from tokenizer_config.json, special_tokens_map.json, added_tokens.json and `added_tokens` of
+ * tokenizer.json, combined as transformers 5.24 does. fixtures/tokenizers/make_files.py generates its answers.
  *
  * @module
  */
@@ -10,36 +10,36 @@ import { quote } from "../errors.ts";
 import { exists, readText } from "../files/read.ts";
 import { Field, naming } from "./field.ts";
 
-/** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
+/** Larger than any known tokenizer file (Gemma: 33 MB). */
 export const MAX_BYTES = 200_000_000;
 
-/** A token that is found in a text before anything else. */
+/** A token that is found in a text before it is normalized or split. */
 export interface AddedToken {
   readonly id: number;
   readonly content: string;
-  /** White space before and behind it is a part of it. */
+  /** Whether it includes white space to its left, and to its right. */
   readonly lstrip: boolean;
   readonly rstrip: boolean;
-  /** It is looked for in the normalized text, in its own normalized form. */
+  /** Whether it is found in normalized text, by its own normalized form. */
   readonly normalized: boolean;
   readonly special: boolean;
-  /** No file says its id, which is one that no other token has. */
+  /** Whether no file gives its id; it has the next free one. */
   readonly implied: boolean;
 }
 
-/** Names of tokens that every tokenizer of transformers may have, in its order. */
+/** The names of special tokens that every tokenizer of transformers may have, in its order. */
 const NAMES = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/** A class of transformers. */
+/** A tokenizer class of transformers. */
 export interface TokenizerClass {
   readonly name: string;
-  /** Contents of `bos_token` and the like where no file names them. */
+  /** Default special tokens, by name. */
   readonly special: Readonly<Record<string, string>>;
-  /** How those that read vocab.json and merges.txt split a text. */
+  /** How the class splits text when it reads vocab.json and merges.txt; undefined if it does not. */
   readonly split?: "gpt2" | "qwen2";
 }
 
-/** Classes of models whose tokenizers have this class, whatever class the files name. */
+/** Tokenizer classes by model type; they take precedence over the class that the files name. */
 const MODEL_CLASSES: Readonly<Record<string, string>> = {
   qwen2: "Qwen2Tokenizer",
   qwen3: "Qwen2Tokenizer",
@@ -60,28 +60,29 @@ const CLASSES: readonly TokenizerClass[] = [
   { name: "LlamaTokenizer", special: { unk_token: "<unk>", bos_token: "<s>", eos_token: "</s>" } },
 ];
 
-/** tokenizer_config.json, and what transformers takes from special_tokens_map.json. */
+/** The settings of tokenizer_config.json, special_tokens_map.json and config.json. */
 export interface Settings {
   readonly directory: string;
   readonly config: Field;
-  /** undefined if neither tokenizer_config.json nor config.json names one. */
+  /** undefined if neither tokenizer_config.json nor config.json determines it. */
   readonly class?: TokenizerClass;
-  /** The field that names it. */
+  /** The field that determines the class, for messages. */
   readonly classField: Field;
-  /** `added_tokens_decoder` of tokenizer_config.json; where it is there, special_tokens_map.json and added_tokens.json do not count. */
+  /** `added_tokens_decoder` of tokenizer_config.json; if present, special_tokens_map.json and added_tokens.json are ignored. */
   readonly decoder?: Field;
-  /** Tokens by their name; undefined is one of the class. */
+  /** Special tokens by name. */
   readonly named: ReadonlyMap<string, Named>;
-  /** Special tokens without a name. */
+  /** Additional special tokens without a name. */
   readonly extra: readonly Field[];
 }
 
 interface Named {
   readonly content: string;
+  /** undefined for a default of the class. */
   readonly field?: Field;
 }
 
-/** @throws {CheckpointError} a file is no JSON object @throws {FieldError} a token is no text */
+/** Reads the settings. @throws {CheckpointError} a file is not a JSON object @throws {FieldError} a token is not a string */
 export function readSettings(directory: string): Settings {
   const read = (name: string) => {
     const path = join(directory, name);
@@ -128,9 +129,9 @@ function namedOf(directory: string, config: Field, map: Field, kind?: TokenizerC
     if (field !== undefined && !field.absent) found.set(name, { content: contentOf(field), field });
   }
   for (const [name, last] of values) {
-    // Of these tokenizer_config.json's texts come first.
+    // For these, strings of tokenizer_config.json take precedence.
     const field = typeof config.get(name).value === "string" ? config.get(name) : last;
-    // add_bos_token and the like are settings.
+    // Booleans such as add_bos_token are settings.
     const token = typeof field.value === "string" || (typeof field.value === "object" && !field.absent);
     if (token && name.endsWith("_token") && !NAMES.includes(name)) {
       found.set(name, { content: contentOf(field), field });
@@ -142,54 +143,54 @@ function namedOf(directory: string, config: Field, map: Field, kind?: TokenizerC
   return found;
 }
 
-/** Llama 3 declares Llama 2's class, and transformers takes the general one for its tokenizer.json. */
+/** Whether transformers uses the general class instead: Llama 3 names Llama 2's class, but has a byte-level tokenizer.json. */
 function isGeneral(directory: string, kind: TokenizerClass): boolean {
   const path = join(directory, "tokenizer.json");
   return kind.name === "LlamaTokenizer" && exists(path) && readText(path, MAX_BYTES).includes('"ByteLevel"');
 }
 
-/** Lists of special tokens without names, or objects of some with names. */
+/** The fields with additional special tokens: lists, or objects with their names. */
 function extraOf(config: Field, map: Field): Field[] {
   const [extra, more] = [config.get("extra_special_tokens"), map.get("extra_special_tokens")];
   const given = [extra.absent ? config.get("additional_special_tokens") : extra, more].filter(({ absent }) => !absent);
   return given.length > 0 ? given : [map.get("additional_special_tokens")].filter(({ absent }) => !absent);
 }
 
-/** A token is written as its text, or as an object with it. */
+/** A token is a string, or an object that contains it. */
 function contentOf(field: Field): string {
   return typeof field.value === "string" ? field.text() : field.get("content").text();
 }
 
 /**
- * Contents of `bos_token`, `eos_token` and the like, of whichever file has them.
+ * Reads the special tokens with names, such as `bos_token`: those that a chat template can read.
  *
- * @throws {CheckpointError} a file is no JSON object, or a token no text
+ * @throws {CheckpointError} a file is not a JSON object, or a token is not a string
  */
 export function readSpecialTokens(directory: string): Readonly<Record<string, string>> {
   return naming(() => specialTokens(readSettings(directory)));
 }
 
-/** Contents of `bos_token`, `eos_token` and the like. */
+/** The special tokens with names, such as `bos_token`. */
 export function specialTokens({ named }: Settings): Readonly<Record<string, string>> {
   return Object.fromEntries([...named].map(([name, { content }]) => [name, content]));
 }
 
 // ---------------------------------------------------------------- added tokens
 
-/** A token that a file adds; without an id it gets the next one. */
+/** A token that a file adds; without an id it gets the next free one. */
 interface Declared extends Omit<AddedToken, "id" | "implied"> {
   readonly id?: number;
-  /** Where it is, for messages. */
+  /** The field that declares it, for messages. */
   readonly field: Field;
 }
 
 /**
- * All added tokens, in the order in which they are added.
+ * All added tokens, in the order in which transformers adds them.
  *
  * @param own `added_tokens` of tokenizer.json
  * @param vocabulary ids by token
- * @throws {CheckpointError} a file is no JSON object
- * @throws {FieldError} one is not written as a token, or has another id than the `tokenizers` library gives it
+ * @throws {CheckpointError} a file is not a JSON object
+ * @throws {FieldError} a declaration is invalid, or has another id than the `tokenizers` library would give
  */
 export function addedTokens(own: Field, vocabulary: ReadonlyMap<string, number>, settings: Settings): AddedToken[] {
   const listed = own.absent ? [] : own.list().map((field) => declared(field, field.get("id").count()));
@@ -197,37 +198,37 @@ export function addedTokens(own: Field, vocabulary: ReadonlyMap<string, number>,
   const known = new Set([...listed, ...others].map(({ content }) => content));
   const seen = new Set<string>();
   const unlisted = [...namedTokens(settings, vocabulary), ...settings.extra.map(specialToken)].filter((token) => {
-    // The same text with other properties counts again.
+    // The same content with other properties is added again.
     const { field, ...rest } = token;
     const key = JSON.stringify([typeof field.value === "object" && field !== settings.config, rest]);
     return !known.has(token.content) && !seen.has(key) && seen.add(key);
   });
   const added = numbered([listed, [...others, ...unlisted]], vocabulary);
-  // This class adds all special tokens once more, as plain ones.
+  // This class adds all special tokens again, without properties.
   if (settings.class?.split !== "qwen2" || own.path.endsWith("tokenizer.json")) return added;
   const special = new Set([...Object.values(specialTokens(settings)), ...settings.extra.map(contentOf)]);
   return added.map((each) => special.has(each.content) ? { ...each, ...plain(each.content, true) } : each);
 }
 
-/** Tokens of tokenizer_config.json's `added_tokens_decoder`, or of added_tokens.json without those of tokenizer.json. */
+/** The tokens of `added_tokens_decoder` in tokenizer_config.json, or those of added_tokens.json that tokenizer.json lacks. */
 function othersOf(settings: Settings, ids: ReadonlySet<number>): Declared[] {
   const path = join(settings.directory, "added_tokens.json");
   let found: Declared[] = [];
   if (settings.decoder !== undefined) {
     found = settings.decoder.entries().map(([key, field]) => {
-      return /^\d{1,9}$/.test(key) ? declared(field, Number(key)) : field.refuse("expected an id as the key");
+      return /^\d{1,9}$/.test(key) ? declared(field, Number(key)) : field.refuse("expected a token id as the key");
     });
   } else if (exists(path)) {
     const special = new Set([...Object.values(specialTokens(settings)), ...settings.extra.map(contentOf)]);
     found = Field.ofFile(path, MAX_BYTES).entries().map(([content, field]): Declared => {
-      if (!content.isWellFormed()) field.refuse("has a lone surrogate, which is no character");
+      if (!content.isWellFormed()) field.refuse("contains a lone surrogate");
       return { ...plain(content, special.has(content)), id: field.count(), field };
     }).filter(({ id }) => !ids.has(id!));
   }
   return found.sort((a, b) => a.id! - b.id!);
 }
 
-/** A token with all that there is to say about it. */
+/** A token with all of its properties. */
 function declared(field: Field, id: number): Declared {
   const special = field.get("special").flag(false);
   return { ...written(field, special, !special), id, field };
@@ -236,7 +237,7 @@ function declared(field: Field, id: number): Declared {
 function written(field: Field, special: boolean, normalized: boolean): Omit<Declared, "field"> {
   const content = field.get("content").text();
   const single = field.get("single_word");
-  if (single.flag(false)) single.refuse(`of ${quote(content)} is not supported`);
+  if (single.flag(false)) single.refuse(`true (token ${quote(content)}) is not supported`);
   return {
     content,
     lstrip: field.get("lstrip").flag(false),
@@ -252,7 +253,7 @@ function plain(content: string, special: boolean): Omit<Declared, "field"> {
 
 function namedTokens({ named, config, class: kind }: Settings, vocabulary: ReadonlyMap<string, number>): Declared[] {
   return [...named.values()].filter(({ content, field }) => {
-    // A class that makes a vocabulary of its own adds its tokens to it; of others only those that are in it are meant.
+    // A class that builds its own vocabulary adds its defaults to it; other classes only use those in the vocabulary.
     return field !== undefined || kind?.split !== undefined || vocabulary.has(content);
   }).map(({ content, field }) => {
     return field === undefined ? { ...plain(content, true), field: config } : specialToken(field);
@@ -266,10 +267,10 @@ function specialToken(field: Field): Declared {
 }
 
 /**
- * Gives each token the id that the `tokenizers` library gives it: that of its text in the vocabulary, or the next one. A file
- * that says another one is wrong.
+ * Assigns the ids that the `tokenizers` library assigns: the id in the vocabulary, or the next free one. A file with
+ * another id is invalid.
  *
- * @param batches tokens that are added at once
+ * @param batches groups of tokens that are added together
  */
 function numbered(batches: readonly (readonly Declared[])[], vocabulary: ReadonlyMap<string, number>): AddedToken[] {
   const found = new Map<string, AddedToken>();
@@ -284,10 +285,10 @@ function numbered(batches: readonly (readonly Declared[])[], vocabulary: Readonl
       const old = before?.id ?? vocabulary.get(content);
       const id = old ?? next++;
       if (said !== undefined && said !== id) {
-        const place = old === undefined ? "the next one is" : "elsewhere it has";
-        field.refuse(`${quote(content)} has the id ${said}, but ${place} ${id}`);
+        const why = old === undefined ? "the next free id" : "its id elsewhere";
+        field.refuse(`expected the id ${id} (${why}) for ${quote(content)}, found ${said}`);
       }
-      // Where it is written again, that counts.
+      // The last declaration counts.
       found.set(content, { ...token, id, implied: said === undefined && (before?.implied ?? old === undefined) });
     }
   }

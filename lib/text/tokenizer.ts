@@ -1,5 +1,10 @@
 /**
- * Text to ids and back, as the `tokenizers` library of Python and Rust does it, which models are trained with.
+ * Converts text to token ids and back, as the `tokenizers` library of Rust and Python does, with which models are trained.
+ *
+ * rabbit has its own tokenizer because the npm package @huggingface/tokenizers 0.2.0 gives other results: of 1,000 strings
+ * with each of the five tokenizers in fixtures/tokenizers it encoded 32 and decoded 97 differently (bench/RESULTS.md). This
+ * tokenizer gave the Rust library's result in all of these cases, and for every random tokenizer, file and pattern that it
+ * accepts (tests/README.md).
  *
  * @module
  */
@@ -15,39 +20,39 @@ import { readTokenizer, type TokenizerFiles } from "./tokenizer_files.ts";
 import { type Piece, splitterOf } from "./pre_tokenizer.ts";
 import { modelOf, type Normalizer, normalizerOf, Room, templateOf, TooLarge } from "./rules.ts";
 
-/** What the decoder needs of a tokenizer. */
+/** A tokenizer. */
 export interface Tokenizer {
   /**
-   * The ids of a text. Tokens that the tokenizer knows as special are special wherever they stand in it.
+   * Encodes a text. Special tokens are recognized anywhere in it.
    *
-   * @param whole the text is a whole one: it gets the tokens that the model wants before it (`<s>`), if any
-   * @throws {CheckpointError} a rule takes too long, makes too much of the text, or names a token that is not there
+   * @param whole add the tokens that the post-processor puts around a text, such as `<s>`
+   * @throws {CheckpointError} a rule exceeds a limit, or the text needs an unknown token that is missing
    */
   encode(text: string, whole?: boolean): number[];
-  /** The text of ids. @throws {CheckpointError} a rule takes too long or makes too much of it */
+  /** Decodes token ids. @throws {CheckpointError} a rule exceeds a limit */
   decode(ids: readonly number[]): string;
-  /** The text of ids that come one by one. */
+  /** Decodes token ids one by one. */
   stream(): TextStream;
-  /** The id of a token, as it is written in the vocabulary. */
+  /** The id of a token, spelled as in the vocabulary. */
   idOf(token: string): number | undefined;
-  /** What had to be assumed about the text, for a warning. */
+  /** A warning about what the files do not say and was assumed. */
   readonly assumed?: string;
 }
 
 /** Options of {@link loadTokenizer}. */
 export interface TokenizerOptions {
-  /** Ids that the model has, from 0 on; a file that gives a token another one is refused. */
+  /** The number of token ids of the model; a file with a token id outside of them is refused. */
   readonly vocabulary?: number;
-  /** What to do about a tokenizer that can't be used, for the message. */
+  /** What to do about an unusable tokenizer, for the message. */
   readonly remedy?: string;
 }
 
 /**
  * Loads the tokenizer of a checkpoint directory.
  *
- * @param purpose `decode` leaves out what takes most of the time, the merges; `encode` then throws
+ * @param purpose `decode` skips the merges, which take most of the time; `encode` then throws
  * @returns undefined if the directory has none
- * @throws {CheckpointError} its files can't be read as a tokenizer, or have rules that are not known
+ * @throws {CheckpointError} its files are invalid, or have unsupported rules
  */
 export function loadTokenizer(
   directory: string,
@@ -83,10 +88,10 @@ export function loadTokenizer(
   };
 }
 
-/** What a tokenizer that is sound is refused for by a text. */
+/** What encoding or decoding with a valid tokenizer may throw. */
 const REFUSALS = [TooManySteps, TooLarge, NoUnknownToken];
 
-/** Encodes or decodes something; what it is refused for becomes an error of the file. */
+/** Runs an action, and turns one of the {@link REFUSALS} into an error of the file. */
 function refusing<T>(path: string, action: () => T): T {
   try {
     return action();
@@ -96,7 +101,7 @@ function refusing<T>(path: string, action: () => T): T {
   }
 }
 
-/** Files may name tokens without an id; those may get one that no model has. */
+/** Refuses token ids that the model does not have. Tokens without an id in any file may get such an id. */
 function checkIds({ json, vocabulary, added }: TokenizerFiles, size: number): void {
   for (const [token, id] of vocabulary) {
     if (id >= size) refuseId(json.get("model").get("vocab"), token, id, size);
@@ -112,7 +117,7 @@ function refuseId(field: Field, token: string, id: number, size: number): never 
   );
 }
 
-/** What each added token is looked for as: in normalized text, as its own normalized form. */
+/** The text by which each added token is found: in normalized text, its own normalized form. */
 function textsOf(added: readonly AddedToken[], normalize: Normalizer): ReadonlyMap<AddedToken, string> {
   const room = new Room("");
   return new Map(added.map((token) => {
@@ -121,7 +126,7 @@ function textsOf(added: readonly AddedToken[], normalize: Normalizer): ReadonlyM
   }));
 }
 
-/** @throws {FieldError} a rule is not known */
+/** @throws {FieldError} a rule is unsupported */
 function encoder(
   { json, vocabulary }: TokenizerFiles,
   texts: ReadonlyMap<AddedToken, string>,
@@ -136,7 +141,7 @@ function encoder(
   const normalized = finder(true);
   const split = splitterOf(json.get("pre_tokenizer"), json.get("normalizer"));
   const model = modelOf(json.get("model"), vocabulary);
-  const { before, behind } = templateOf(json.get("post_processor"), size);
+  const { before, after } = templateOf(json.get("post_processor"), size);
   return (given: string, whole: boolean): number[] => {
     const text = given.toWellFormed();
     const room = new Room(text);
@@ -156,7 +161,7 @@ function encoder(
         for (const word of split([piece], room)) model.encode(word.text, found);
       }
     }
-    for (const id of whole ? behind : []) found.push(id);
+    for (const id of whole ? after : []) found.push(id);
     return found;
   };
 }

@@ -1,6 +1,6 @@
 /**
- * The files of a tokenizer: tokenizer.json, or a byte-level BPE of vocab.json and merges.txt, and the tokens that the files
- * beside it name.
+ * Reads the files of a tokenizer: tokenizer.json, or the byte-level BPE of vocab.json and merges.txt, and the tokens that
+ * the other files name.
  *
  * @module
  */
@@ -12,50 +12,50 @@ import { readJsonObject } from "../format/json.ts";
 import { Field } from "./field.ts";
 import { type AddedToken, addedTokens, MAX_BYTES, readSettings, specialTokens } from "./special_tokens.ts";
 
-/** A tokenizer as its files have it. */
+/** The content of a tokenizer's files. */
 export interface TokenizerFiles {
-  /** tokenizer.json, or one that means the same; its path is that of the vocabulary. */
+  /** tokenizer.json, or its equivalent; the path is that of the vocabulary. */
   readonly json: Field;
-  /** Ids by token, without those that are added, and tokens by id. */
+  /** Ids by token, without added tokens, and tokens by id. */
   readonly vocabulary: ReadonlyMap<string, number>;
   readonly tokens: readonly (string | undefined)[];
-  /** Of all files, in the order in which they are added. */
+  /** From all files, in the order in which they are added. */
   readonly added: readonly AddedToken[];
-  /** Contents of `bos_token`, `eos_token` and the like. */
+  /** Special tokens by name: `bos_token`, `eos_token` and so on. */
   readonly special: Readonly<Record<string, string>>;
-  /** What had to be assumed, for a warning. */
+  /** A warning about what the files do not say and was assumed. */
   readonly assumed?: string;
 }
 
-/** What is assumed where no file says how a text is split. */
+/** The assumption if no file says how text is split. */
 const ASSUMED =
-  "vocab.json and merges.txt do not say how text is split before it is encoded: GPT-2's way is assumed, " +
-  "and the ids may not be the model's; tokenizer.json has its rules";
+  "vocab.json and merges.txt do not say how text is split before it is encoded: GPT-2's rules are assumed, " +
+  "and the ids may be wrong for this model; tokenizer.json would contain its rules";
 
-/** Vocabularies of other libraries. */
+/** Vocabulary files of other libraries. */
 const FOREIGN = ["tokenizer.model", "tekken.json", "tiktoken.model", "spiece.model", "sentencepiece.bpe.model"];
 
-/** Whether a checkpoint directory has a tokenizer. @throws {SystemError} if that can't be known */
+/** Whether a checkpoint directory has a tokenizer. @throws {SystemError} it can't be determined */
 export function hasTokenizer(directory: string): boolean {
   const has = (name: string) => exists(join(directory, name));
   return has("tokenizer.json") || (has("vocab.json") && has("merges.txt"));
 }
 
-/** What to do about a vocabulary of another library, in parentheses behind a space; nothing where there is none. */
+/** What to do about a vocabulary of another library, in parentheses after a space; empty if there is none. */
 export function unreadVocabulary(directory: string): string {
   const foreign = FOREIGN.find((name) => exists(join(directory, name)));
   if (foreign === undefined) return "";
-  return ` (${foreign} is not read: transformers makes a tokenizer.json of it, ` +
+  return ` (${foreign} is not supported; create tokenizer.json from it with transformers: ` +
     `AutoTokenizer.from_pretrained("${directory}").save_pretrained("${directory}"))`;
 }
 
 /**
  * Reads the tokenizer of a checkpoint directory.
  *
- * @param merges whether the merges are wanted; reading merges.txt takes a while
+ * @param merges whether to read merges.txt, which takes a while
  * @returns undefined if the directory has none
- * @throws {CheckpointError} a file is no JSON object
- * @throws {FieldError} the model is no BPE, or a file names tokens in a way that can't be understood
+ * @throws {CheckpointError} a file is not a JSON object
+ * @throws {FieldError} the model is not BPE, or a file declares tokens in an invalid way
  */
 export function readTokenizer(directory: string, merges = true): TokenizerFiles | undefined {
   if (!hasTokenizer(directory)) return undefined;
@@ -76,7 +76,7 @@ export function readTokenizer(directory: string, merges = true): TokenizerFiles 
   };
 }
 
-/** @throws {FieldError} it is no BPE's, or two tokens have one id */
+/** @throws {FieldError} the model is not BPE, or two tokens have the same id */
 function vocabularyOf(field: Field): Pick<TokenizerFiles, "vocabulary" | "tokens"> {
   const type = field.get("type");
   if (!type.absent && type.value !== "BPE") type.refuse(`${type} is not supported, only BPE`);
@@ -84,11 +84,11 @@ function vocabularyOf(field: Field): Pick<TokenizerFiles, "vocabulary" | "tokens
   const vocabulary = new Map<string, number>();
   const tokens: (string | undefined)[] = [];
   const object = vocab.object();
-  // Object.entries of a whole vocabulary takes several times as long.
+  // Object.entries would take several times as long.
   for (const token in object) {
     const id = object[token];
-    if (!isId(id)) return vocab.refuse(`the id of ${quote(token)} is ${vocab.get(token)}`);
-    if (!token.isWellFormed()) vocab.refuse(`${quote(token)} has a lone surrogate, which is no character`);
+    if (!isId(id)) return vocab.refuse(`${quote(token)} has the invalid id ${vocab.get(token)}`);
+    if (!token.isWellFormed()) vocab.refuse(`${quote(token)} contains a lone surrogate`);
     const other = tokens[id];
     if (other !== undefined) vocab.refuse(`${quote(other)} and ${quote(token)} both have the id ${id}`);
     tokens[id] = token;
@@ -97,7 +97,7 @@ function vocabularyOf(field: Field): Pick<TokenizerFiles, "vocabulary" | "tokens
   return { vocabulary, tokens };
 }
 
-/** More than any vocabulary has; a list may have it as its index. */
+/** Larger than any known vocabulary, and small enough for an index of an array. */
 const MAX_ID = 2 ** 24;
 
 function isId(value: unknown): value is number {
@@ -109,7 +109,7 @@ function isId(value: unknown): value is number {
 const QWEN2 = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" +
   "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-/** vocab.json and merges.txt as a tokenizer.json, by the class that reads them, or by GPT-2's. */
+/** The tokenizer.json for vocab.json and merges.txt: that of the tokenizer's class, or of GPT-2's. */
 function byteLevel(
   directory: string,
   { config, class: kind, classField }: ReturnType<typeof readSettings>,
@@ -117,14 +117,14 @@ function byteLevel(
 ): Field {
   const split = kind === undefined ? "gpt2" : kind.split;
   if (split === undefined) {
-    return classField.refuse(`how ${classField} splits a text is not known without tokenizer.json`);
+    return classField.refuse(`${classField} without tokenizer.json is not supported`);
   }
   const path = join(directory, "vocab.json");
   const vocab = readJsonObject(path, MAX_BYTES);
   const prefix = kind !== undefined && config.get("add_prefix_space").flag(false);
   const bytes = { type: "ByteLevel", add_prefix_space: prefix, trim_offsets: true, use_regex: split === "gpt2" };
   const words = { type: "Split", pattern: { Regex: QWEN2 }, behavior: "Isolated", invert: false };
-  // Such tokens are special where no file says which ones are.
+  // If no file says which tokens are special, these are assumed to be.
   const special = kind === undefined ? Object.keys(vocab).filter((token) => /^<\|.*\|>$/.test(token)) : [];
   return new Field(path, "", {
     added_tokens: special.map((content) => ({ id: vocab[content], content, special: true })),
@@ -136,7 +136,7 @@ function byteLevel(
   });
 }
 
-/** Pairs of tokens. Neither has a space or the end of a line: byte-level tokens write them otherwise. */
+/** Pairs of tokens. No byte-level token contains a space or a newline. */
 function readMerges(path: string): string[] {
   return readText(path, MAX_BYTES).split(/\r?\n/).filter((line) => line !== "" && !line.startsWith("#version"));
 }

@@ -1,5 +1,5 @@
 /**
- * Sets of code points, and Unicode as the `tokenizers` library has it, whatever the version of the JavaScript engine.
+ * Sets of code points, and the Unicode data of the `tokenizers` library, independent of the JavaScript engine's version.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { CATEGORIES, CATEGORY_RUNS, NEWER, NUMERIC, SCRIPTS, SPACE, WORD } from 
 /** The last code point. */
 const LAST = 0x10ffff;
 
-/** Sorted ranges that do not touch: first and last code point of each, one after the other. */
+/** Sorted ranges that neither overlap nor touch: the first and last code point of each, one after the other. */
 export type Ranges = readonly number[];
 
 /** A set of code points. */
@@ -29,7 +29,7 @@ export class CodePoints {
 
   has(code: number): boolean {
     if (code < 0x10000) return (this.#low[code >> 5] >>> (code & 31) & 1) === 1;
-    // The number of ends below the code point is odd inside a range.
+    // Inside a range, the number of ends below the code point is odd.
     let from = 0;
     let to = this.#high.length;
     while (from < to) {
@@ -41,7 +41,7 @@ export class CodePoints {
   }
 }
 
-/** Ranges in any order that may overlap, as {@link Ranges}. */
+/** The union of ranges, which may be in any order and overlap. */
 export function union(...all: readonly Ranges[]): Ranges {
   const found: number[] = [];
   for (const [first, last] of all.flatMap(pairs).sort(([a], [b]) => a - b)) {
@@ -63,27 +63,27 @@ export function complement(ranges: Ranges): Ranges {
   return found;
 }
 
-/** The code points that are in both. */
+/** The code points in both. */
 export function intersection(a: Ranges, b: Ranges): Ranges {
   return complement(union(complement(a), complement(b)));
 }
 
-/** Computes a value when it is first asked for: few tokenizers need all tables. */
+/** Computes a value on first use: few tokenizers need all tables. */
 export function lazy<T>(make: () => T): () => T {
   let made: { value: T } | undefined;
   return () => (made ??= { value: make() }).value;
 }
 
-/** What `\s` matches: White_Space. */
+/** The code points of `\s`: White_Space. */
 export const SPACES: () => Ranges = lazy(() => listed(SPACE));
 
-/** What `\w` matches. */
+/** The code points of `\w`. */
 export const WORDS: () => Ranges = lazy(() => listed(WORD));
 
-/** What the pre-tokenizer Digits splits at: the categories Nd, Nl and No. */
+/** The code points that the pre-tokenizer Digits splits at: the categories Nd, Nl and No. */
 export const NUMERICS: () => Ranges = lazy(() => listed(NUMERIC));
 
-/** What `\p{name}` matches: a general category, a group of them by its letter, or a script. @returns undefined if unknown */
+/** The code points of `\p{name}`: a general category, a group of them by its letter, or a script. @returns undefined if unknown */
 export function property(name: string): Ranges | undefined {
   let found = properties.get(name);
   if (found === undefined) {
@@ -124,7 +124,7 @@ function listed(text: string): Ranges {
   return found;
 }
 
-/** Forms of normalization. */
+/** Normalization forms. */
 export const FORMS = ["NFC", "NFD", "NFKC", "NFKD"] as const;
 
 const newer = lazy(() => {
@@ -133,12 +133,12 @@ const newer = lazy(() => {
 });
 
 /**
- * A form of normalization by the Unicode of the `tokenizers` library, which is an old one: marks that it does not know keep
- * their place and combine with nothing.
+ * Normalizes a text with the Unicode version of the `tokenizers` library, which is old: combining marks that it does not
+ * know keep their place and combine with nothing.
  */
 export function normalize(text: string, form: typeof FORMS[number]): string {
   if (!newer().test(text)) return text.normalize(form);
-  // What is between them is normalized by itself; every second part is of them.
+  // The parts between newer characters are normalized separately; every second part consists of newer ones.
   return text.split(newer()).map((part, n) => n % 2 === 1 ? part : part.normalize(form)).join("");
 }
 

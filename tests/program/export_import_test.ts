@@ -579,7 +579,7 @@ Deno.test("rabbit export refuses what llama.cpp could not run, or would run othe
     );
     const twice = withTokenizer(join(temporary, "twice"), { added_tokens: [{ id: 319, content: "a", special: true }] });
     await refused(
-      `${twice}/tokenizer.json: added_tokens[0]: "a" has the id 319, but elsewhere it has 64; ` +
+      `${twice}/tokenizer.json: added_tokens[0]: expected the id 64 (its id elsewhere) for "a", found 319; ` +
         "move the tokenizer's files elsewhere to export the weights alone",
       ...["export", "--in", twice, ...out],
     );

@@ -158,7 +158,7 @@ Deno.test("rabbit infer says that it assumes GPT-2's rules where only vocab.json
     assertEquals(code, 0);
     assertMatch(
       err,
-      /^rabbit: warning: --prompt: vocab\.json and merges\.txt do not say .* GPT-2's way is assumed[^\n]*\n$/,
+      /^rabbit: warning: --prompt: vocab\.json and merges\.txt do not say .* GPT-2's rules are assumed[^\n]*\n$/,
     );
     const byIds = await infer(directory, "--ids", ids("ab c!"), "--steps", "4");
     assertEquals(byIds.err, "");
@@ -259,8 +259,8 @@ Deno.test("rabbit infer names a vocabulary that it does not read, and what makes
     for (const name of ["model.safetensors", "config.json"]) Deno.copyFileSync(join(TINY, name), join(directory, name));
     write(directory, { "tokenizer.model": "x" });
     await refused(
-      `--prompt needs tokenizer.json, or vocab.json and merges.txt, in ${directory} (tokenizer.model is not read: ` +
-        `transformers makes a tokenizer.json of it, AutoTokenizer.from_pretrained("${directory}")` +
+      `--prompt needs tokenizer.json, or vocab.json and merges.txt, in ${directory} (tokenizer.model is not supported; ` +
+        `create tokenizer.json from it with transformers: AutoTokenizer.from_pretrained("${directory}")` +
         `.save_pretrained("${directory}")); use --ids`,
       ...[directory, "--prompt", "a"],
     );

@@ -9,7 +9,7 @@ import { CodePoints, lazy, WORDS } from "../unicode.ts";
 import { BOUNDARIES, Op, type Program } from "./program.ts";
 import type { Boundary } from "./tree.ts";
 
-/** A pattern that takes too many steps on a text. */
+/** A pattern takes too many steps on a text. */
 export class TooManySteps extends Error {
   override name = "TooManySteps";
 
@@ -19,13 +19,13 @@ export class TooManySteps extends Error {
 }
 
 /**
- * The steps that all patterns may take for a text: about half a second of them, and a thousand for each character, where
- * known patterns take twenty.
+ * The steps that all patterns together may take for a text: about half a second, and a thousand more for each character.
+ * Known patterns take about twenty for each character.
  */
 export class Steps {
   left = 100_000_000;
 
-  /** Lets them take more, for more of the text. */
+  /** Allows more steps for more of the text. */
   add(characters: number): void {
     this.left += 1000 * characters;
   }
@@ -33,7 +33,7 @@ export class Steps {
 
 const wordSet = lazy(() => new CodePoints(WORDS()));
 
-/** Places where a match ends that is none. */
+/** The result of a failed match. */
 export const NONE = -1;
 
 /** Matches one program in one text. */
@@ -41,14 +41,14 @@ export class Machine {
   readonly #code: Int32Array;
   readonly #sets: readonly CodePoints[];
   readonly #text: Int32Array;
-  /** Three numbers each: address, position, and the least position to go back to. */
+  /** Three numbers for each alternative: the address, the position, and the least position for backtracking. */
   readonly #stack: number[] = [];
   readonly #steps: Steps;
 
   /**
    * @param source the pattern, for messages
    * @param text code points
-   * @param steps are taken from
+   * @param steps the remaining steps, which are counted down
    */
   constructor(readonly source: string, { code, sets }: Program, text: Int32Array, steps: Steps) {
     this.#code = code;
@@ -57,7 +57,7 @@ export class Machine {
     this.#steps = steps;
   }
 
-  /** Where the match ends that begins at a position. @throws {TooManySteps} */
+  /** The end of the match that begins at a position, or {@link NONE}. @throws {TooManySteps} */
   run(address: number, position: number): number {
     const code = this.#code, sets = this.#sets, text = this.#text, stack = this.#stack, steps = this.#steps;
     const bottom = stack.length;

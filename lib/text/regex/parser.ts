@@ -17,9 +17,9 @@ import {
   UnsupportedPattern,
 } from "./tree.ts";
 
-/** Classes and properties, which take a while to make; the most known is 30. */
+/** The limit for classes and properties, which take a while to build; known patterns have up to 30. */
 const MAX_CLASSES = 200;
-/** Groups in groups; parsing and matching call themselves as often. */
+/** The limit for nested groups, and thereby for the recursion of parsing and matching. */
 const MAX_DEPTH = 100;
 
 const CONTROLS: Readonly<Record<string, number>> = { n: 10, t: 9, r: 13, f: 12, v: 11, a: 7, e: 27 };
@@ -33,7 +33,7 @@ const SHORTHANDS: Readonly<Record<string, (inClass: boolean) => Ranges>> = {
   w: (inClass) => inClass ? classWords() : WORDS(),
 };
 
-/** Pairs of letters that one character of another case stands for: ß, ﬀ, ﬁ, ﬂ, ﬆ. */
+/** Pairs of letters that equal one character if case is ignored: ß, ﬀ, ﬁ, ﬂ, ﬆ. */
 const LIGATURES = ["ss", "ff", "fi", "fl", "st"];
 
 class Parser {
@@ -50,8 +50,8 @@ class Parser {
 
   parse(): Node {
     const node = this.#alternatives();
-    // Only a parenthesis ends it before the end.
-    if (this.#at < this.#text.length) this.#refuse(")", "without a group");
+    // Only a closing parenthesis stops it before the end.
+    if (this.#at < this.#text.length) this.#refuse(")", "does not close a group");
     return node;
   }
 
@@ -69,7 +69,7 @@ class Parser {
     return true;
   }
 
-  /** The rest of the text as far as a pattern matches it, which is taken. */
+  /** Takes the match of a pattern at this position. */
   #takeMatch(pattern: RegExp): RegExpExecArray | null {
     const match = pattern.exec(this.#text.slice(this.#at, this.#at + 40).join(""));
     if (match !== null) this.#at += Array.from(match[0]).length;
@@ -77,7 +77,7 @@ class Parser {
   }
 
   #alternatives(): Node {
-    if (++this.#depth > MAX_DEPTH) this.#refuse("(", "is in more than 100 groups");
+    if (++this.#depth > MAX_DEPTH) this.#refuse("(", "is nested in more than 100 groups");
     const options = [this.#sequence()];
     while (this.#take("|")) options.push(this.#sequence());
     this.#depth--;
@@ -93,10 +93,11 @@ class Parser {
       const folded = this.#peek("(?i:");
       const atom = this.#atom();
       const taken = this.#text.slice(start, this.#at).join("");
-      // Oniguruma joins what ignores case, also of two groups, to a text in which two letters may be one character.
+      // Oniguruma joins adjacent case-insensitive characters, also of two groups, to a string in which two letters may match
+      // one character.
       if (folded && before.startsWith("(?i:")) this.#refuse("(?i:", "after another one is not supported");
       if (this.#folding && LIGATURES.includes((before + taken).toLowerCase())) {
-        this.#refuse(before + taken, "in (?i:…) is not supported: one character may stand for it");
+        this.#refuse(before + taken, "in (?i:…) is not supported: it may match one character");
       }
       before = taken;
       const quantified = this.#quantified(atom);
@@ -143,7 +144,7 @@ class Parser {
     if (prefix === "(?i:") this.#folding = true;
     const part = this.#alternatives();
     this.#folding = false;
-    if (!this.#take(")")) this.#refuse(prefix, "has no end");
+    if (!this.#take(")")) this.#refuse(prefix, "is not closed");
     switch (prefix) {
       case "(?=":
       case "(?!":
@@ -152,7 +153,7 @@ class Parser {
       case "(?<!": {
         const options = part.type === "alternatives" ? part.options : [part];
         if (options.some((option) => lengthOf(option) === undefined)) {
-          this.#refuse(prefix, "looks behind at what has no fixed length");
+          this.#refuse(prefix, "is a lookbehind without a fixed length");
         }
         return { type: "look", behind: true, negative: prefix === "(?<!", part };
       }
@@ -181,18 +182,18 @@ class Parser {
         max = comma === "" ? min : high === "" ? ENDLESS : Number(high);
         mode = lazy === "?" ? "lazy" : "greedy";
         const odd = low + high === "" || min > max || (comma === "" && lazy !== "");
-        if (odd) this.#refuse(interval![0], "is an interval that is not supported");
+        if (odd) this.#refuse(interval![0], "is an unsupported interval");
       }
-      // Of an interval, a plus behind it repeats the whole; other quantifiers in a row have rules of their own.
+      // A plus after an interval repeats it; other consecutive quantifiers have special rules.
       if (++count > 1 && !(count === 2 && simple?.[0] === "+" && this.#text[start - 1] === "}")) {
         this.#at = start;
         this.#refuse(this.#text[start], "after a quantifier is not supported");
       }
       if (leastLength(node) === 0 && hasPlaces(node)) {
-        this.#refuse(simple?.[0] ?? interval![0], "repeats a place that has no characters, which is not supported");
+        this.#refuse(simple?.[0] ?? interval![0], "repeats an assertion, which is not supported");
       }
       if (max > 1 && leastLength(node) === 0) {
-        this.#refuse(simple?.[0] ?? interval![0], "repeats what may be nothing, which is not supported");
+        this.#refuse(simple?.[0] ?? interval![0], "repeats a possibly empty match, which is not supported");
       }
       node = { type: "repeat", part: node, min, max, mode };
     }
@@ -209,7 +210,7 @@ class Parser {
     return { type: "set", ranges: ranges.shorthand ? ranges.of : this.#fold(ranges.of) };
   }
 
-  /** An escape that stands for code points; `shorthand` is one for many. */
+  /** An escape for code points; `shorthand` if it is a class. */
   #escaped(inClass: boolean): { of: Ranges; shorthand: boolean } {
     const property_ = this.#takeMatch(/^\\([pP])\{(\^?)(\w+)\}/);
     if (property_) {
@@ -222,7 +223,7 @@ class Parser {
     const number = this.#takeMatch(/^\\(?:x([0-7][0-9A-Fa-f])|x\{([0-9A-Fa-f]{1,6})\}|u([0-9A-Fa-f]{4}))/);
     if (number) {
       const code = parseInt(number[1] ?? number[2] ?? number[3], 16);
-      if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) this.#refuse(number[0], "is no character");
+      if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) this.#refuse(number[0], "is not a character");
       if (this.#folding) this.#refuse(number[0], "in (?i:…) is not supported");
       return { of: single(code), shorthand: false };
     }
@@ -242,28 +243,28 @@ class Parser {
   }
 
   #countClass(): void {
-    if (++this.#classes > MAX_CLASSES) this.#refuse("[", `is one of more than ${MAX_CLASSES} classes`);
+    if (++this.#classes > MAX_CLASSES) this.#refuse("[", `exceeds the limit of ${MAX_CLASSES} classes`);
   }
 
   /** @param outside whether a class around this one is negated */
   #class(outside = false): Ranges {
     const start = this.#at;
-    if (++this.#depth > MAX_DEPTH) this.#refuse("[", "is in more than 100 classes");
+    if (++this.#depth > MAX_DEPTH) this.#refuse("[", "is nested in more than 100 classes");
     this.#countClass();
     this.#at++;
     const not = this.#take("^");
-    // Oniguruma has an order of its own for what is in and what is out.
+    // Oniguruma combines negated classes in an order of its own.
     if (not && outside) this.#refuse("[^", "in a class that begins with ^ is not supported");
     if (this.#peek("]")) this.#refuse("]", "is the first character of a class, which is not supported");
     const operands: Ranges[][] = [[]];
     while (!this.#take("]")) {
       if (this.#at >= this.#text.length) {
         this.#at = start;
-        this.#refuse("[", "has no end");
+        this.#refuse("[", "is not closed");
       }
       const operand = operands.at(-1)!;
       if (this.#take("&&")) {
-        if (operand.length === 0 || this.#peek("]") || this.#peek("&")) this.#refuse("&&", "lacks a side");
+        if (operand.length === 0 || this.#peek("]") || this.#peek("&")) this.#refuse("&&", "lacks an operand");
         operands.push([]);
       } else if (this.#peek("[")) {
         if (this.#peek("[:")) this.#refuse(this.#text.slice(this.#at, this.#at + 9).join(""));
@@ -280,7 +281,7 @@ class Parser {
     const edge = () => this.#peek("]") || this.#peek("&&");
     const one = (): { of: Ranges; shorthand: boolean } => {
       const c = this.#text[this.#at];
-      if (c === undefined) this.#refuse("[", "has no end");
+      if (c === undefined) this.#refuse("[", "is not closed");
       if (c === "\\") return this.#escaped(true);
       if (c === "[") this.#refuse("[", "is the end of a range");
       this.#at++;
@@ -289,7 +290,7 @@ class Parser {
     const dash = this.#peek("-");
     const low = one();
     if (dash && !first && !edge()) {
-      this.#refuse("-", "in a class stands for itself only at an end, or after a backslash");
+      this.#refuse("-", "in a class is a literal only at an end, or after a backslash");
     }
     if (low.shorthand) {
       if (this.#peek("-") && this.#text[this.#at + 1] !== "]") this.#refuse("-", "after a class is not supported");
@@ -302,7 +303,7 @@ class Parser {
     }
     if (dash) this.#refuse("-", "is the beginning of a range");
     const high = one();
-    if (high.shorthand || high.of[0] < low.of[0]) this.#refuse("-", "is no range");
+    if (high.shorthand || high.of[0] < low.of[0]) this.#refuse("-", "is not a valid range");
     if (this.#peek("-") && this.#text[this.#at + 1] !== "]") this.#refuse("-", "after a range is not supported");
     return [low.of[0], high.of[0]];
   }

@@ -1,22 +1,22 @@
 /**
- * Regular expressions of tokenizers, which the `tokenizers` library gives to Oniguruma. JavaScript reads many of them
- * otherwise (`\s`, `\b`, `$`, possessive quantifiers, newer Unicode), and can't stop one that takes exponential time. So the
- * part of Oniguruma's syntax that tokenizers use is matched here, by backtracking with a limit on the steps; everything else
- * is refused by name.
+ * Regular expressions of tokenizers, which the `tokenizers` library matches with Oniguruma. In JavaScript many of them have
+ * another meaning (`\s`, `\b`, `$`, possessive quantifiers, newer Unicode), and one that takes exponential time can't be
+ * stopped. This module matches the part of Oniguruma's syntax that tokenizers use, by backtracking with a limit on the
+ * steps; other syntax is refused by name.
  *
- * | construct | as Oniguruma reads it |
+ * | construct | meaning in Oniguruma |
  * | --------- | --------------------- |
  * | `\s` `\d` `\w` `\b` `\p{L}` `\p{Han}` `\p{^L}` | Unicode 16: {@link property}, SPACES, WORDS |
- * | `\w` in a class | without `²` `³` `¹` `¼` `½` `¾`, which it matches elsewhere |
-| `.` `^` `$` | all but `\n`; the beginning and the end of each line |
- * | `\A` `\z` `\Z` | the beginning; the end; the end or before a `\n` there |
+ * | `\w` in a class | without `²` `³` `¹` `¼` `½` `¾`, which `\w` matches elsewhere |
+ * | `.` `^` `$` | all but `\n`; the beginning and the end of each line |
+ * | `\A` `\z` `\Z` | the beginning; the end; the end or before a final `\n` |
  * | `a?+` `a*+` `a++` `(?>a)` | possessive, atomic |
- * | `a{2}+` `a{1,3}+` | a group that is repeated: Oniguruma has no possessive intervals |
- * | `[a-z&&[^q]]` `[[:alpha:]]` | intersections and classes in classes; POSIX's names are refused |
+ * | `a{2}+` `a{1,3}+` | the interval is repeated: Oniguruma has no possessive intervals |
+ * | `[a-z&&[^q]]` `[[:alpha:]]` | intersections and nested classes; POSIX classes are refused |
  * | `(?i:…)` | literals and classes; ASCII letters, with U+017F for s and U+212A for k |
- * | `(?=…)` `(?!…)` `(?<=…)` `(?<!…)` | what looks behind has a known length |
+ * | `(?=…)` `(?!…)` `(?<=…)` `(?<!…)` | a lookbehind has a fixed length |
  *
- * fixtures/tokenizers/make_regexes.py asks the library about thousands of patterns of this syntax.
+ * fixtures/tokenizers/make_regexes.py generates patterns of this syntax and the library's matches.
  *
  * @module
  */
@@ -25,16 +25,16 @@ import { parsePattern } from "./parser.ts";
 import { compile, type Program } from "./program.ts";
 import { leastLength, UnsupportedPattern } from "./tree.ts";
 
-/** Longer than any pattern known (2,000). */
+/** Longer than any known pattern (2,000). */
 const MAX_LENGTH = 10_000;
 
 /** A regular expression of a tokenizer. */
 export class Pattern {
   readonly #program: Program;
-  /** Whether a match may have no characters. */
+  /** Whether a match may be empty. */
   readonly mayBeEmpty: boolean;
 
-  /** @throws {UnsupportedPattern} it has something that is not supported */
+  /** @throws {UnsupportedPattern} it uses unsupported syntax, or exceeds a limit */
   constructor(readonly source: string) {
     if (source.length > MAX_LENGTH) throw new UnsupportedPattern(`it has more than ${MAX_LENGTH} characters`);
     const node = parsePattern(source);
@@ -43,11 +43,11 @@ export class Pattern {
   }
 
   /**
-   * The matches in a text, from left to right, as pairs of where they begin and end in UTF-16 units. An empty match right behind
-   * another one is none.
+   * The matches in a text, from left to right: the beginning and the end of each, in UTF-16 units. An empty match directly
+   * after another match does not count.
    *
-   * @param steps are taken from
-   * @throws {TooManySteps}
+   * @param steps the remaining steps, which are counted down
+   * @throws {TooManySteps} there are none left
    */
   matches(text: string, steps: Steps): [number, number][] {
     const { codes, units } = decoded(text);
@@ -71,7 +71,7 @@ export class Pattern {
   }
 }
 
-/** The code points of a text, and where each begins, and the end. */
+/** The code points of a text, the position of each, and the end. */
 function decoded(text: string): { codes: Int32Array; units: Int32Array } {
   const codes = new Int32Array(text.length);
   const units = new Int32Array(text.length + 1);

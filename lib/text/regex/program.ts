@@ -7,31 +7,31 @@
 import { CodePoints, type Ranges } from "../unicode.ts";
 import { type Boundary, ENDLESS, lengthOf, type Node, UnsupportedPattern } from "./tree.ts";
 
-/** Instructions of a program; intervals repeat theirs. */
+/** The limit for the instructions of a program; intervals repeat theirs. */
 const MAX_INSTRUCTIONS = 50_000;
 
-/** What an instruction does; its operands follow it. */
+/** The instructions; the operands follow each. */
 export const Op = {
-  /** The match ends here. */
+  /** Ends the match. */
   Accept: 0,
-  /** One character: a code point. */
+  /** Matches one character. Operand: its code point. */
   Character: 1,
-  /** One character of a set: its number. */
+  /** Matches one character of a set. Operand: the index of the set. */
   Set: 2,
-  /** A set as often as it can: its number, least, most. Gives characters back one by one. */
+  /** Matches a set as often as possible, and backtracks one by one. Operands: the index of the set, minimum, maximum. */
   Greedy: 3,
-  /** The same, and gives none back. */
+  /** The same without backtracking. */
   Possessive: 4,
-  /** Goes on at the first address; at the second one if that fails. */
+  /** Continues at the first address, and backtracks to the second. */
   Split: 5,
   Jump: 6,
-  /** A boundary: its number in {@link BOUNDARIES}. */
+  /** Matches a boundary. Operand: its index in {@link BOUNDARIES}. */
   Boundary: 7,
-  /** Goes back so many characters. */
+  /** Moves back in the text. Operand: the number of characters. */
   Back: 8,
-  /** What follows up to Accept matches here, or does not: 1 if it must not, and where to go on. */
+  /** Looks whether the instructions up to Accept match here. Operands: 1 for a negative one, and the address after Accept. */
   Look: 9,
-  /** What follows up to Accept matches once: where to go on, at its end. */
+  /** Matches the instructions up to Accept, without backtracking into them. Operand: the address after Accept. */
   Atomic: 10,
 } as const;
 
@@ -45,7 +45,9 @@ class Compiler {
   readonly #budget = { left: MAX_INSTRUCTIONS };
 
   compile(node: Node): void {
-    if (--this.#budget.left < 0) throw new UnsupportedPattern("it is too large: its intervals repeat too much");
+    if (--this.#budget.left < 0) {
+      throw new UnsupportedPattern("it is too large: its intervals repeat too many instructions");
+    }
     const { code } = this;
     switch (node.type) {
       case "set":
@@ -113,7 +115,7 @@ class Compiler {
       const at = code.length;
       code.push(Op.Split, 0, 0);
       code[at + (mode === "lazy" ? 2 : 1)] = code.length;
-      // The other address is where the repetition ends.
+      // The other address is the end of the repetition.
       return at + (mode === "lazy" ? 1 : 2);
     };
     if (max === ENDLESS) {
@@ -148,7 +150,7 @@ export interface Program {
   readonly sets: readonly CodePoints[];
 }
 
-/** Compiles a pattern. @throws {UnsupportedPattern} it takes too many instructions */
+/** Compiles a pattern. @throws {UnsupportedPattern} it needs too many instructions */
 export function compile(node: Node): Program {
   const compiler = new Compiler();
   compiler.compile(node);

@@ -1,23 +1,23 @@
 /**
- * A regular expression as a tree, and what is known of its matches before it is matched.
+ * The tree of a regular expression, and properties of its matches.
  *
  * @module
  */
 
 import type { Ranges } from "../unicode.ts";
 
-/** A pattern that is not of the syntax above; the message says what, and where. */
+/** A pattern uses unsupported syntax; the message says what, and where. */
 export class UnsupportedPattern extends Error {
   override name = "UnsupportedPattern";
 }
 
-/** The maximum of a repetition that has none: more than a text has characters. */
+/** The maximum of an unlimited repetition: more than any text has characters. */
 export const ENDLESS = 2 ** 30;
 
-/** How a repetition chooses its length. */
+/** The kind of a quantifier. */
 export type Mode = "greedy" | "lazy" | "possessive";
 
-/** A position that has no characters, by the letter of its escape. */
+/** An assertion about a position, by its character. */
 export type Boundary = "^" | "$" | "A" | "z" | "Z" | "b" | "B";
 
 /** A part of a regular expression. */
@@ -30,7 +30,7 @@ export type Node =
   | { readonly type: "atomic"; readonly part: Node }
   | { readonly type: "boundary"; readonly kind: Boundary };
 
-/** The number of characters that all matches have; undefined if they differ, or what looks around is inside. */
+/** The number of characters of every match; undefined if it varies, or the node contains a lookaround. */
 export function lengthOf(node: Node): number | undefined {
   switch (node.type) {
     case "set":
@@ -56,7 +56,7 @@ export function lengthOf(node: Node): number | undefined {
   }
 }
 
-/** Whether a boundary or what looks around is inside. */
+/** Whether the node contains a boundary or a lookaround. */
 export function hasPlaces(node: Node): boolean {
   switch (node.type) {
     case "set":
@@ -74,7 +74,7 @@ export function hasPlaces(node: Node): boolean {
   }
 }
 
-/** The fewest characters that a match has. */
+/** The least number of characters of a match. */
 export function leastLength(node: Node): number {
   switch (node.type) {
     case "set":

@@ -140,8 +140,8 @@ Deno.test("a tokenizer.json with rules that are not known is refused by name", a
     [{ model: { ...model, vocab: { a: 0, b: 0, ab: 1 } } }, 'model.vocab: "a" and "b" both have the id 0'],
     [
       { model: { ...model, merges: [["a", "a"]] } },
-      "model.merges[0]: expected a pair of tokens, written as the first one is, that are in the vocabulary as well as " +
-      "their product",
+      "model.merges[0]: expected a pair of tokens, in the form of the first merge; both and the merged token must be in " +
+      "the vocabulary",
     ],
     [{ normalizer: { type: "Precompiled" } }, 'normalizer: type "Precompiled" is not supported'],
     [
@@ -150,13 +150,13 @@ Deno.test("a tokenizer.json with rules that are not known is refused by name", a
     ],
     [
       { normalizer: { type: "Replace", pattern: { String: "" }, content: "a" } },
-      "normalizer.pattern.String: is empty, which is not supported",
+      "normalizer.pattern.String: an empty string is not supported",
     ],
     [
       { normalizer: { type: "Replace", pattern: { Regex: "a?" }, content: "a" } },
-      'normalizer.pattern.Regex: "a?": matches of nothing are not supported here',
+      'normalizer.pattern.Regex: "a?": empty matches are not supported here',
     ],
-    [{ normalizer: { type: "Prepend", prepend: "" } }, "normalizer.prepend: is empty, which is not supported"],
+    [{ normalizer: { type: "Prepend", prepend: "" } }, "normalizer.prepend: an empty string is not supported"],
     [{ pre_tokenizer: { type: "Whitespace" } }, 'pre_tokenizer: type "Whitespace" is not supported'],
     [
       { pre_tokenizer: { type: "Metaspace", replacement: "▁▁" } },
@@ -171,7 +171,7 @@ Deno.test("a tokenizer.json with rules that are not known is refused by name", a
         normalizer: { type: "Prepend", prepend: "x" },
         pre_tokenizer: { type: "Metaspace", replacement: "▁", prepend_scheme: "first" },
       },
-      'pre_tokenizer.prepend_scheme: "first" is not supported behind other rules that change or cut the text',
+      'pre_tokenizer.prepend_scheme: "first" is not supported after other rules that change or split the text',
     ],
     [
       { pre_tokenizer: { ...split, pattern: { String: " " }, behavior: "Nothing" } },
@@ -185,36 +185,42 @@ Deno.test("a tokenizer.json with rules that are not known is refused by name", a
       {
         pre_tokenizer: { type: "Sequence", pretokenizers: Array.from({ length: 31 }, () => ({ type: "Whitespace" })) },
       },
-      "pre_tokenizer: has more than 30 steps",
+      "pre_tokenizer: has more than 30 rules",
     ],
     [
       { added_tokens: [{ id: 3, content: "x", single_word: true }] },
-      'added_tokens[0].single_word: of "x" is not supported',
+      'added_tokens[0].single_word: true (token "x") is not supported',
     ],
-    [{ added_tokens: [{ id: 4, content: "x" }] }, 'added_tokens[0]: "x" has the id 4, but the next one is 3'],
-    [{ added_tokens: [{ id: 4, content: "a" }] }, 'added_tokens[0]: "a" has the id 4, but elsewhere it has 0'],
+    [
+      { added_tokens: [{ id: 4, content: "x" }] },
+      'added_tokens[0]: expected the id 3 (the next free id) for "x", found 4',
+    ],
+    [
+      { added_tokens: [{ id: 4, content: "a" }] },
+      'added_tokens[0]: expected the id 0 (its id elsewhere) for "a", found 4',
+    ],
     [
       {
         normalizer: { type: "Replace", pattern: { String: "y" }, content: "x" },
         added_tokens: [{ id: 3, content: "x", normalized: true }, { id: 4, content: "y", normalized: true }],
       },
-      'added_tokens: "y" and "x" are the same when they are normalized',
+      'added_tokens: "y" and "x" are the same after normalization',
     ],
     [{ decoder: { type: "WordPiece" } }, 'decoder: type "WordPiece" is not supported'],
     [
       { decoder: { type: "Strip", content: " ", start: 1, stop: 1 } },
-      "decoder.stop: other than 0 is not supported",
+      "decoder.stop: expected 0; other values are not supported",
     ],
     [
       { decoder: { type: "Sequence", decoders: [{ type: "Fuse" }, { type: "ByteFallback" }] } },
-      "decoder.decoders[1]: ByteFallback behind Fuse is not supported",
+      "decoder.decoders[1]: ByteFallback after Fuse is not supported",
     ],
     [{ post_processor: { type: "BertProcessing" } }, 'post_processor: type "BertProcessing" is not supported'],
     [post(null), "post_processor.single: expected a list, found null"],
     [post([7]), "post_processor.single[0]: expected an object, found 7"],
-    [post([{ Sequence: { id: "B" } }]), "post_processor.single[0].Sequence: expected the sequence A"],
+    [post([{ Sequence: { id: "B" } }]), 'post_processor.single[0].Sequence: expected the id "A"'],
     [post([{ SpecialToken: { id: "x" } }]), "post_processor.special_tokens.x: is missing"],
-    [post([]), "post_processor.single: expected the text once"],
+    [post([]), "post_processor.single: expected one Sequence"],
   ];
   await inTemporary((directory) => {
     write(directory, { "tokenizer.json": JSON.stringify(small()) });
@@ -342,8 +348,8 @@ Deno.test("what files ask for has an end", async () => {
     assertEquals(loadTokenizer(directory, "encode")!.encode("a" + " ".repeat(300_000) + "b").length, 3);
     write(directory, { "tokenizer.json": JSON.stringify(small({ decoder: steps(30, double, "decoders") })) });
     const tokenizer = loadTokenizer(directory, "decode")!;
-    assertThrows(() => tokenizer.decode([0]), CheckpointError, "the rules make too much of this text");
-    assertThrows(() => tokenizer.stream().push(0), CheckpointError, "the rules make too much of this text");
+    assertThrows(() => tokenizer.decode([0]), CheckpointError, "the rules make this text too long");
+    assertThrows(() => tokenizer.stream().push(0), CheckpointError, "the rules make this text too long");
     // A count that is large takes no longer than the text.
     const strip = { type: "Strip", content: "a", start: 1e10, stop: 0 };
     write(directory, { "tokenizer.json": JSON.stringify(small({ decoder: strip })) });
@@ -414,7 +420,7 @@ Deno.test("what the vocabulary lacks is dropped, or an unknown token, or an erro
     assertThrows(
       () => ids(directory, "a?b", { unk_token: "none" }),
       CheckpointError,
-      'unk_token "none" is not in the vocabulary, and "?" needs it',
+      'the vocabulary lacks the unk_token "none", which "?" needs',
     );
   });
 });
@@ -448,7 +454,7 @@ Deno.test("of vocab.json and merges.txt GPT-2's rules are assumed, which is said
     assertThrows(
       () => loadTokenizer(directory, "encode"),
       CheckpointError,
-      `${directory}/tokenizer_config.json: tokenizer_class: how "BartTokenizer" splits a text is not known without tokenizer.json`,
+      `${directory}/tokenizer_config.json: tokenizer_class: "BartTokenizer" without tokenizer.json is not supported`,
     );
   });
 });
@@ -479,7 +485,7 @@ Deno.test("vocab.json and merges.txt of a model whose type has a class are split
     assertThrows(
       () => loadTokenizer(directory, "encode"),
       CheckpointError,
-      `${directory}/config.json: tokenizer_class: how "BartTokenizer" splits a text is not known without tokenizer.json`,
+      `${directory}/config.json: tokenizer_class: "BartTokenizer" without tokenizer.json is not supported`,
     );
   });
 });
