@@ -4,15 +4,16 @@
  * @module
  */
 
-const half = new Float16Array(1);
-const halfBits = new Uint16Array(half.buffer);
 const single = new Float32Array(1);
 const singleBits = new Uint32Array(single.buffer);
 
-/** The value of an IEEE 754 binary16 bit pattern; exact. */
+/** The value of an IEEE 754 binary16 bit pattern; exact. (Node 22 has no Float16Array.) */
 export function f16ToF32(bits: number): number {
-  halfBits[0] = bits;
-  return half[0];
+  const sign = bits & 0x8000 ? -1 : 1;
+  if ((bits & 0x7c00) === 0x7c00) return bits & 0x3ff ? NaN : sign * Infinity;
+  // The same fields in binary32, whose exponents are 112 greater; so are those of subnormals.
+  singleBits[0] = (bits & 0x7fff) << 13;
+  return sign * single[0] * 2 ** 112;
 }
 
 /**
@@ -20,8 +21,18 @@ export function f16ToF32(bits: number): number {
  * gives an infinity, one of 2^-25 or less a zero.
  */
 export function f32ToF16(x: number): number {
-  half[0] = Math.fround(x);
-  return halfBits[0];
+  single[0] = x;
+  const sign = singleBits[0] >>> 16 & 0x8000;
+  const magnitude = Math.abs(single[0]);
+  if (Number.isNaN(magnitude)) return sign | 0x7e00;
+  if (magnitude >= 65520) return sign | 0x7c00;
+  if (magnitude < 2 ** -14) {
+    // From 0.5 on binary32 has the spacing of binary16's subnormals, 2^-24: the sum is rounded as they are.
+    single[0] = magnitude + 0.5;
+    return sign | singleBits[0] - 0x3f000000;
+  }
+  const bits = singleBits[0] & 0x7fffffff;
+  return sign | (bits + 0xfff + (bits >>> 13 & 1) - (112 << 23)) >>> 13;
 }
 
 /** The value of a bfloat16 bit pattern; exact. */

@@ -24,7 +24,7 @@ import {
 import { MODEL_FILE } from "../format/checkpoint.ts";
 import { notFinite } from "../format/not_finite.ts";
 import { checkUnchanged, openRegular, readAt, reopen, sameFile, stat } from "../files/read.ts";
-import { bf16ToF32, f16ToF32, f32ToBf16, f32ToF16 } from "../format/floats.ts";
+import { bf16ToF32, f16IsFinite, f16ToF32, f32ToBf16, f32ToF16 } from "../format/floats.ts";
 import { READABLE } from "./types.ts";
 import { type Gguf, type GgufTensor, type Metadata, parseGguf } from "./container.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
@@ -322,8 +322,9 @@ function converted(
     for (let n = 0; n < values.length; n++) out[n] = f32ToBf16(values[n]);
     return overflowing(values, new Uint8Array(out.buffer), out.findIndex((bits) => (bits & 0x7fff) === 0x7f80));
   }
-  const out = new Float16Array(values);
-  return overflowing(values, new Uint8Array(out.buffer), out.findIndex((x) => !Number.isFinite(x)));
+  const out = new Uint16Array(values.length);
+  for (let n = 0; n < values.length; n++) out[n] = f32ToF16(values[n]);
+  return overflowing(values, new Uint8Array(out.buffer), out.findIndex((bits) => !f16IsFinite(bits)));
 
   function overflowing(values: Float32Array, bytes: Uint8Array, at: number): Uint8Array {
     if (at < 0) return bytes;

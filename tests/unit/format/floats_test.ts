@@ -51,6 +51,32 @@ Deno.test("f16ToF32 and f32ToF16 are inverse, and f16IsFinite is the exponent's 
   assertEquals(wrong, []);
 });
 
+Deno.test("f16ToF32 and f32ToF16 are the engine's binary16: every code, and every binary32 near the border of two codes", () => {
+  const [halves, codes] = [new Float16Array(1), new Uint16Array(1)];
+  const wrong: number[] = [];
+  for (let code = 0; code < 65536; code++) {
+    new Uint16Array(halves.buffer)[0] = code;
+    if (!Object.is(f16ToF32(code), halves[0])) wrong.push(code);
+    if (!f16IsFinite(code)) continue;
+    // Half way to the next code: exact in binary32. Its neighbours are the nearest values that are no ties.
+    const tie = halves[0] +
+      (code < 0x8000 ? 1 : -1) * 2 ** Math.max(-25, Math.floor(Math.log2(Math.abs(halves[0]) || 2 ** -24)) - 11);
+    const near = new Uint32Array(new Float32Array([tie, tie, tie, halves[0] * (1 + 2 ** -20)]).buffer);
+    near[1]--;
+    near[2]++;
+    for (const x of new Float32Array(near.buffer)) {
+      halves[0] = x;
+      codes.set(new Uint16Array(halves.buffer));
+      if (f32ToF16(x) !== codes[0]) wrong.push(x);
+    }
+  }
+  for (const x of [NaN, Infinity, -Infinity, 0, -0, 1e-45, 3.4e38]) {
+    halves[0] = x;
+    if (f32ToF16(x) !== new Uint16Array(halves.buffer)[0]) wrong.push(x);
+  }
+  assertEquals(wrong, []);
+});
+
 Deno.test("bf16ToF32 gives the upper half of a binary32, for every code", () => {
   const wrong: number[] = [];
   for (let code = 0; code < 65536; code++) if (!Object.is(bf16ToF32(code), single(code * 65536))) wrong.push(code);
