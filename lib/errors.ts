@@ -127,7 +127,7 @@ export class SystemError extends RabbitError {
 }
 
 /**
- * Turns what Deno throws for a failed file operation into a SystemError that says what was tried.
+ * Turns what the system throws for a failed file operation into a SystemError that says what was tried.
  *
  * @param action such as `cannot open model.safetensors`
  * @param path the file or directory that it names
@@ -138,16 +138,19 @@ export function systemError(action: string, cause: unknown, path?: string): Erro
   const known: [RegExp, string][] = [
     [/os error 28\b|ENOSPC|storage full/i, "no space left on the device; free some space or write elsewhere"],
     [/os error 2\b|ENOENT/, "no such file or directory"],
-    [/os error 20\b/, "a part of the path is not a directory"],
-    [/os error 21\b/, "it is a directory"],
+    [/os error 20\b|ENOTDIR/, "a part of the path is not a directory"],
+    [/os error 21\b|EISDIR/, "it is a directory"],
     [/os error 13\b|os error 1\b|EACCES|EPERM/, "permission denied"],
-    [/os error 30\b/, "the file system is read-only"],
-    [/os error 122\b/, "the disk quota is used up"],
-    [/os error 27\b/, "the file would be larger than the file system or the limit of the process (ulimit -f) allows"],
-    [/os error 23\b|os error 24\b/, "too many open files; raise the limit (ulimit -n)"],
-    [/os error 40\b/, "too many levels of symbolic links"],
-    [/os error 36\b/, "the name is too long"],
-    [/os error 17\b/, "it exists already"],
+    [/os error 30\b|EROFS/, "the file system is read-only"],
+    [/os error 122\b|EDQUOT/, "the disk quota is used up"],
+    [
+      /os error 27\b|EFBIG/,
+      "the file would be larger than the file system or the limit of the process (ulimit -f) allows",
+    ],
+    [/os error 23\b|os error 24\b|ENFILE|EMFILE/, "too many open files; raise the limit (ulimit -n)"],
+    [/os error 40\b|ELOOP/, "too many levels of symbolic links"],
+    [/os error 36\b|ENAMETOOLONG/, "the name is too long"],
+    [/os error 17\b|EEXIST/, "it exists already"],
     // Of /dev, /proc and /sys Deno lets a program use little that may not do everything.
     [/^Requires \w+ access to /, "the program is not permitted to use it; standard input is /dev/fd/0"],
   ];

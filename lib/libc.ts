@@ -1,7 +1,8 @@
 /**
  * The functions of Linux's C library that rabbit calls, because Deno has none of its own for what they do. Foreign
  * functions need the permission --allow-ffi, with which a program can do anything; the command line therefore binds these
- * few and then gives the permission up ({@link keepLibc}). Without the permission, and on other systems, nothing is called.
+ * few and then gives the permission up ({@link keepLibc}). Without the permission, on other
+ * systems, and in Node, nothing is called.
  *
  * @module
  */
@@ -24,7 +25,10 @@ export function keepLibc(): void {
 }
 
 function bind(): Library | undefined {
-  if (Deno.build.os !== "linux" || Deno.permissions.querySync({ name: "ffi" }).state !== "granted") return undefined;
+  if (
+    !("Deno" in globalThis) || Deno.build.os !== "linux" ||
+    Deno.permissions.querySync({ name: "ffi" }).state !== "granted"
+  ) return undefined;
   try {
     return Deno.dlopen("libc.so.6", SYMBOLS);
   } catch {

@@ -9,7 +9,9 @@
  * @module
  */
 
+import { confineWorkers } from "../kernels/workers.ts";
 import { keepLibc } from "../libc.ts";
 
 keepLibc();
+confineWorkers();
 if (Deno.permissions.querySync({ name: "run" }).state !== "granted") Deno.permissions.revokeSync({ name: "ffi" });

@@ -9,6 +9,7 @@ import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
 import { resolve } from "@std/path/resolve";
 import { SystemError, systemError } from "../errors.ts";
+import { type FileInfo, system, type SystemFile } from "./system.ts";
 import { exists, handleStat, inodeOf, linkStat, readRegular, versionOf, writeAt } from "./read.ts";
 
 /** Temporary names: `.NAME.UUID.partial` for a file that is being written, `.NAME.UUID.old` for one that is being replaced. */
@@ -38,7 +39,7 @@ export type Seen = ReadonlyMap<string, string | undefined>;
 
 /** A new file that still has a temporary name. */
 export interface NewFile {
-  readonly file: Deno.FsFile;
+  readonly file: SystemFile;
   /** The temporary path. */
   readonly partial: string;
   /** The inode, for threads that open the temporary path: see `reopenToWrite`. */
@@ -74,7 +75,7 @@ export class NewFiles {
     this.#seen = seen;
     try {
       for (let at = resolve(directory); !exists(at); at = dirname(at)) this.#made.unshift(at);
-      Deno.mkdirSync(directory, { recursive: true });
+      system.makeDirectory(directory);
     } catch (cause) {
       throw systemError(`cannot create the directory ${directory}`, cause, directory);
     }
@@ -91,8 +92,8 @@ export class NewFiles {
   create(name: string, bytes: number): NewFile {
     const partial = join(this.#directory, temporary(name, "partial"));
     try {
-      const file = Deno.openSync(partial, { write: true, createNew: true });
-      const created = { file, partial, inode: inodeOf(file.statSync()) };
+      const file = system.open(partial, "create");
+      const created = { file, partial, inode: inodeOf(file.stat()) };
       this.#files.push({ ...created, name, bytes });
       return created;
     } catch (cause) {
@@ -119,7 +120,7 @@ export class NewFiles {
   commit(): void {
     for (const { file, partial } of this.#files) {
       try {
-        file.syncSync();
+        file.sync();
       } catch (cause) {
         throw systemError(`cannot write ${partial}`, cause, partial);
       }
@@ -147,8 +148,8 @@ export class NewFiles {
 
   /** Removes the files, and the directories that were created for them. */
   abort(): void {
-    for (const { partial } of this.#files) quietly(() => Deno.removeSync(partial));
-    for (const made of this.#made.reverse()) quietly(() => Deno.removeSync(made));
+    for (const { partial } of this.#files) quietly(() => system.remove(partial));
+    for (const made of this.#made.reverse()) quietly(() => system.remove(made));
     this.#made = [];
     this.#close();
   }
@@ -200,7 +201,7 @@ export class NewFiles {
     try {
       if (!exists(marker)) {
         mark(marker);
-        undo.push(() => Deno.removeSync(marker));
+        undo.push(() => system.remove(marker));
       }
       syncDirectory(this.#directory);
       for (const { name } of order.toReversed()) {
@@ -212,7 +213,7 @@ export class NewFiles {
       }
       for (const { name, partial } of order) move(partial, join(this.#directory, name));
       syncDirectory(this.#directory);
-      Deno.removeSync(marker);
+      system.remove(marker);
     } catch (cause) {
       const error = systemError(`cannot remove ${marker}`, cause, marker);
       try {
@@ -226,20 +227,20 @@ export class NewFiles {
       }
       throw error;
     }
-    for (const path of old) quietly(() => Deno.removeSync(path));
+    for (const path of old) quietly(() => system.remove(path));
   }
 
   /** Removes the temporary files of killed processes. */
   #removeStale(): void {
     quietly(() => {
-      const names = [...Deno.readDirSync(this.#directory)].filter(({ name, isFile }) => isFile && TEMPORARY.test(name));
+      const names = system.list(this.#directory).filter(({ name, isFile }) => isFile && TEMPORARY.test(name));
       // Checked after the names are read: if the marker is gone, the process that moved those old files has finished.
       const replacing = exists(join(this.#directory, INCOMPLETE_FILE));
       for (const { name } of names) {
         const path = join(this.#directory, name);
         quietly(() => {
           const age = Date.now() - (linkStat(path)?.mtime?.getTime() ?? Date.now());
-          if (name.endsWith(".old") ? !replacing : age > STALE_MS) Deno.removeSync(path);
+          if (name.endsWith(".old") ? !replacing : age > STALE_MS) system.remove(path);
         });
       }
     });
@@ -252,7 +253,7 @@ function temporary(name: string, end: "partial" | "old"): string {
 
 function rename(from: string, to: string): void {
   try {
-    Deno.renameSync(from, to);
+    system.rename(from, to);
   } catch (cause) {
     throw systemError(`cannot rename ${from} to ${basename(to)}`, cause, from);
   }
@@ -261,12 +262,12 @@ function rename(from: string, to: string): void {
 function mark(marker: string): void {
   let made = false;
   try {
-    using file = Deno.openSync(marker, { write: true, createNew: true });
+    using file = system.open(marker, "create");
     made = true;
     writeAt(file, marker, 0, new TextEncoder().encode(INCOMPLETE_TEXT));
-    file.syncSync();
+    file.sync();
   } catch (cause) {
-    if (made) quietly(() => Deno.removeSync(marker));
+    if (made) quietly(() => system.remove(marker));
     throw systemError(`cannot write ${marker}`, cause, marker);
   }
 }
@@ -275,27 +276,23 @@ function mark(marker: string): void {
  * Locks a directory against other processes that rename files in it. The lock is released when it is disposed of, or when
  * the process ends.
  *
- * @returns null if the file system does not support locks
+ * @returns null if the file system, or Node, does not support locks
  * @throws {SystemError} another process holds the lock for too long
  */
 function lock(path: string): Disposable | null {
-  let directory: Deno.FsFile & { tryLockSync?(exclusive: boolean): boolean };
+  let directory: SystemFile;
   try {
-    directory = Deno.openSync(path);
+    directory = system.open(path, "read");
   } catch {
     return null;
   }
   const start = performance.now();
   try {
-    // Deno 2.6 only has lockSync, which waits without a limit.
-    if (directory.tryLockSync === undefined) (directory as Deno.FsFile).lockSync(true);
-    else {
-      while (!directory.tryLockSync(true)) {
-        if (performance.now() - start > LOCK_MS) {
-          throw new SystemError(`cannot write ${path}: another process has locked the directory`, path);
-        }
-        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOCK_INTERVAL_MS);
+    while (!directory.tryLock()) {
+      if (performance.now() - start > LOCK_MS) {
+        throw new SystemError(`cannot write ${path}: another process has locked the directory`, path);
       }
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOCK_INTERVAL_MS);
     }
     return directory;
   } catch (error) {
@@ -314,7 +311,7 @@ function holds(path: string, bytes: Uint8Array): boolean {
 }
 
 /** Whether a new file may replace it. A link is replaced, never written through. */
-export function replaceable({ isFile, isSymlink }: Deno.FileInfo): boolean {
+export function replaceable({ isFile, isSymlink }: FileInfo): boolean {
   return isFile || isSymlink;
 }
 
@@ -327,8 +324,8 @@ export function versionAt(path: string): string | undefined {
 /** Makes renames durable, if the system can sync a directory. */
 function syncDirectory(path: string): void {
   quietly(() => {
-    using directory = Deno.openSync(path);
-    directory.syncSync();
+    using directory = system.open(path, "read");
+    directory.sync();
   });
 }
 

@@ -5,13 +5,14 @@
  */
 
 import { CheckpointError, quote, SystemError, systemError } from "../errors.ts";
+import { type FileInfo, isNotFound, system, type SystemFile } from "./system.ts";
 
 /**
  * Opens a regular file, and returns its size and version (see {@link reopen}).
  *
  * @throws {CheckpointError} @throws {SystemError}
  */
-export function openRegular(path: string): { file: Deno.FsFile; bytes: number; version: string } {
+export function openRegular(path: string): { file: SystemFile; bytes: number; version: string } {
   // Checked before opening, since opening a pipe would wait for a writer.
   if (!stat(path).isFile) throw new CheckpointError({ path }, "not a regular file");
   const file = openFile(path);
@@ -20,12 +21,12 @@ export function openRegular(path: string): { file: Deno.FsFile; bytes: number; v
 }
 
 /** Identifies a file: the same for all names of one file. */
-export function inodeOf({ dev, ino }: Deno.FileInfo): string {
+export function inodeOf({ dev, ino }: FileInfo): string {
   return `${dev}:${ino}`;
 }
 
 /** Identifies a file and its content, as far as the system reports changes. */
-export function versionOf(info: Deno.FileInfo): string {
+export function versionOf(info: FileInfo): string {
   return `${inodeOf(info)}:${info.size}:${info.mtime?.getTime()}`;
 }
 
@@ -35,7 +36,7 @@ export function versionOf(info: Deno.FileInfo): string {
  * @param version its version then, from {@link openRegular}
  * @throws {SystemError} it has been replaced or modified
  */
-export function reopen(path: string, version: string): Deno.FsFile {
+export function reopen(path: string, version: string): SystemFile {
   checkUnchanged([{ path, version }]);
   const file = openFile(path);
   if (versionOf(handleStat(file, path)) === version) return file;
@@ -44,10 +45,10 @@ export function reopen(path: string, version: string): Deno.FsFile {
 }
 
 /** Opens a new file again for writing. @throws {SystemError} another file is at its path, such as the target of a link */
-export function reopenToWrite(path: string, inode: string): Deno.FsFile {
+export function reopenToWrite(path: string, inode: string): SystemFile {
   let file;
   try {
-    file = Deno.openSync(path, { write: true });
+    file = system.open(path, "write");
   } catch (cause) {
     throw systemError(`cannot write ${path}`, cause, path);
   }
@@ -71,9 +72,9 @@ function changed(path: string): SystemError {
 }
 
 /** Opens a file for reading. @throws {SystemError} */
-export function openFile(path: string): Deno.FsFile {
+export function openFile(path: string): SystemFile {
   try {
-    return Deno.openSync(path);
+    return system.open(path, "read");
   } catch (cause) {
     throw systemError(`cannot open ${path}`, cause, path);
   }
@@ -85,12 +86,11 @@ export function openFile(path: string): Deno.FsFile {
  * @throws {CheckpointError} the file ends before `into` is full
  * @throws {SystemError} the system can't read it
  */
-export function readAt(file: Deno.FsFile, path: string, offset: number, into: Uint8Array): void {
+export function readAt(file: SystemFile, path: string, offset: number, into: Uint8Array): void {
   try {
-    file.seekSync(offset, Deno.SeekMode.Start);
     for (let done = 0; done < into.length;) {
-      const n = file.readSync(into.subarray(done));
-      if (n === null) {
+      const n = file.readAt(offset + done, into.subarray(done));
+      if (n === 0) {
         throw new CheckpointError(
           { path },
           `unexpected end of file at byte ${offset + done}, expected ${
@@ -106,10 +106,9 @@ export function readAt(file: Deno.FsFile, path: string, offset: number, into: Ui
 }
 
 /** Writes all of `bytes` at `offset`. @throws {SystemError} such as a full disk */
-export function writeAt(file: Deno.FsFile, path: string, offset: number, bytes: Uint8Array): void {
+export function writeAt(file: SystemFile, path: string, offset: number, bytes: Uint8Array): void {
   try {
-    file.seekSync(offset, Deno.SeekMode.Start);
-    for (let done = 0; done < bytes.length;) done += file.writeSync(bytes.subarray(done));
+    for (let done = 0; done < bytes.length;) done += file.writeAt(offset + done, bytes.subarray(done));
   } catch (cause) {
     throw systemError(`cannot write ${path}`, cause, path);
   }
@@ -117,11 +116,11 @@ export function writeAt(file: Deno.FsFile, path: string, offset: number, bytes: 
 
 /** A whole text file of at most `limit` bytes. @throws {CheckpointError} not UTF-8 or too long @throws {SystemError} */
 export function readText(path: string, limit: number): string {
-  const { size, isFile } = stat(path);
+  const { size } = stat(path);
   if (size > limit) throw new CheckpointError({ path }, `${size} bytes, the limit is ${limit}`);
   let bytes: Uint8Array;
   try {
-    bytes = isFile ? Deno.readFileSync(path) : readStream(path, limit);
+    bytes = readWhole(path, size, limit);
   } catch (cause) {
     throw systemError(`cannot read ${path}`, cause, path);
   }
@@ -133,35 +132,32 @@ export function readText(path: string, limit: number): string {
   }
 }
 
-/** All bytes of a pipe or a device, which does not say how many they are and may never end. */
-function readStream(path: string, limit: number): Uint8Array {
+function readWhole(path: string, expected: number, limit: number): Uint8Array {
   using file = openFile(path);
-  return readUpTo(file, path, limit);
+  return readUpTo(file, path, expected, limit);
 }
 
-function readUpTo(file: Deno.FsFile, path: string, limit: number): Uint8Array {
-  const chunk = new Uint8Array(1 << 16);
-  const chunks: Uint8Array[] = [];
-  let bytes = 0;
-  for (let n = file.readSync(chunk); n !== null; n = file.readSync(chunk)) {
-    bytes += n;
-    if (bytes > limit) throw new CheckpointError({ path }, `more than ${limit} bytes, the limit`);
-    chunks.push(chunk.slice(0, n));
+/** All bytes of a file; a pipe or a device does not say how many they are, and may never end. */
+function readUpTo(file: SystemFile, path: string, expected: number, limit: number): Uint8Array {
+  let bytes = new Uint8Array(Math.max(1 << 16, expected + 1));
+  for (let done = 0;;) {
+    const n = file.read(bytes.subarray(done));
+    if (n === 0) return bytes.subarray(0, done);
+    done += n;
+    if (done > limit) throw new CheckpointError({ path }, `more than ${limit} bytes, the limit`);
+    if (done < bytes.length) continue;
+    const more = new Uint8Array(2 * done);
+    more.set(bytes);
+    bytes = more;
   }
-  const all = new Uint8Array(bytes);
-  let at = 0;
-  for (const part of chunks) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
 }
 
 /** All bytes of a regular file of at most `limit` bytes. @throws {CheckpointError} @throws {SystemError} */
 export function readRegular(path: string, limit: number): Uint8Array {
-  using file = openRegular(path).file;
+  const { file: opened, bytes } = openRegular(path);
+  using file = opened;
   try {
-    return readUpTo(file, path, limit);
+    return readUpTo(file, path, Math.min(bytes, limit), limit);
   } catch (cause) {
     throw systemError(`cannot read ${path}`, cause, path);
   }
@@ -170,22 +166,22 @@ export function readRegular(path: string, limit: number): Uint8Array {
 /** Whether a file or directory exists, following links. @throws {SystemError} it can't be determined */
 export function exists(path: string): boolean {
   try {
-    Deno.statSync(path);
+    system.stat(path);
     return true;
   } catch (cause) {
-    if (cause instanceof Deno.errors.NotFound) return false;
+    if (isNotFound(cause)) return false;
     throw systemError(`cannot read ${path}`, cause, path);
   }
 }
 
 /** The status of a path, following links. @throws {SystemError} it does not exist, or can't be determined */
-export function stat(path: string): Deno.FileInfo {
+export function stat(path: string): FileInfo {
   try {
-    return Deno.statSync(path);
+    return system.stat(path);
   } catch (cause) {
-    if (cause instanceof Deno.errors.NotFound && linkStat(path)?.isSymlink) {
+    if (isNotFound(cause) && linkStat(path)?.isSymlink) {
       throw new SystemError(
-        `cannot open ${path}: it is a link to ${quote(Deno.readLinkSync(path))}, which does not exist`,
+        `cannot open ${path}: it is a link to ${quote(system.readLink(path))}, which does not exist`,
         path,
       );
     }
@@ -194,19 +190,19 @@ export function stat(path: string): Deno.FileInfo {
 }
 
 /** The status of a path, without following links; undefined if it does not exist. @throws {SystemError} it can't be determined */
-export function linkStat(path: string): Deno.FileInfo | undefined {
+export function linkStat(path: string): FileInfo | undefined {
   try {
-    return Deno.lstatSync(path);
+    return system.linkStat(path);
   } catch (cause) {
-    if (cause instanceof Deno.errors.NotFound) return undefined;
+    if (isNotFound(cause)) return undefined;
     throw systemError(`cannot read ${path}`, cause, path);
   }
 }
 
 /** The status of an open file. @throws {SystemError} */
-export function handleStat(file: Deno.FsFile, path: string): Deno.FileInfo {
+export function handleStat(file: SystemFile, path: string): FileInfo {
   try {
-    return file.statSync();
+    return file.stat();
   } catch (cause) {
     throw systemError(`cannot read ${path}`, cause, path);
   }
@@ -215,7 +211,7 @@ export function handleStat(file: Deno.FsFile, path: string): Deno.FileInfo {
 /** The path with all links resolved. @throws {SystemError} */
 export function realPath(path: string): string {
   try {
-    return Deno.realPathSync(path);
+    return system.realPath(path);
   } catch (cause) {
     throw systemError(`cannot read ${path}`, cause, path);
   }

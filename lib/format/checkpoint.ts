@@ -13,6 +13,7 @@ import type { BlockFormat } from "./blocks.ts";
 import { refuseContent, refuseDirectory, refuseFile, refuseTensors } from "./given.ts";
 import { JsonError, JsonReader } from "./json.ts";
 import { INCOMPLETE_FILE } from "../files/new_files.ts";
+import type { SystemFile } from "../files/system.ts";
 import {
   checkUnchanged,
   exists,
@@ -174,7 +175,7 @@ export function bytesOf({ files }: Checkpoint): number {
 export class TensorReader {
   readonly #checkpoint: Checkpoint;
   readonly #tensors: ReadonlyMap<string, Tensor>;
-  readonly #files: Deno.FsFile[];
+  readonly #files: SystemFile[];
 
   /** Opens the checkpoint's files. @throws {SystemError} also if one has changed since its header was read */
   constructor(checkpoint: Checkpoint) {

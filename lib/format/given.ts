@@ -8,6 +8,8 @@
 import { basename } from "@std/path/basename";
 import { join } from "@std/path/join";
 import { CheckpointError, quote, systemError } from "../errors.ts";
+import { linkStat, readText } from "../files/read.ts";
+import { system } from "../files/system.ts";
 
 /** The file names of shards: which one it is, and of how many. */
 const SHARD = /-(\d+)-of-(\d+)\.safetensors$/;
@@ -133,14 +135,9 @@ const MAX_REF_BYTES = 100;
 function snapshotOf(cache: string): string | undefined {
   const snapshots = list(join(cache, "snapshots"));
   const ref = join(cache, "refs", "main");
-  let main: string | undefined;
-  try {
-    const { isFile, size } = Deno.lstatSync(ref);
-    if (isFile && size <= MAX_REF_BYTES) main = Deno.readTextFileSync(ref).trim();
-  } catch (error) {
-    // A model of which only another revision was downloaded has no such file.
-    if (!(error instanceof Deno.errors.NotFound)) throw systemError(`cannot read ${ref}`, error, ref);
-  }
+  // A model of which only another revision was downloaded has no such file.
+  const info = linkStat(ref);
+  const main = info?.isFile && info.size <= MAX_REF_BYTES ? readText(ref, MAX_REF_BYTES).trim() : undefined;
   const revision = snapshots.find((name) => name === main) ?? snapshots.at(-1);
   return revision && join(cache, "snapshots", revision);
 }
@@ -148,7 +145,7 @@ function snapshotOf(cache: string): string | undefined {
 /** The names in a directory, sorted. */
 function list(path: string): string[] {
   try {
-    return [...Deno.readDirSync(path)].map(({ name }) => name).sort();
+    return system.list(path).map(({ name }) => name).sort();
   } catch (cause) {
     throw systemError(`cannot read ${path}`, cause, path);
   }

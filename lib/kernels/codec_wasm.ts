@@ -23,8 +23,8 @@ export const FIRST_ADDRESS = 1024;
  */
 export const MARGIN_BYTES = PAGE;
 
-// deno-lint-ignore no-explicit-any
-type Exports = Record<string, (...args: any[]) => any>;
+/** The kernels by their names. */
+type Exports = Record<string, (...args: (number | boolean)[]) => number>;
 
 let compiled: WebAssembly.Module | undefined;
 
@@ -35,7 +35,7 @@ export function allocate(bytes: number): WebAssembly.Memory {
 
 /** The exports of the module over `memory`; every thread makes its own instance. */
 export function instantiate(memory: WebAssembly.Memory): Exports {
-  compiled ??= new WebAssembly.Module(Uint8Array.fromBase64(WASM_BASE64));
+  compiled ??= new WebAssembly.Module(fromBase64(WASM_BASE64));
   const env = {
     memory,
     abort() {
@@ -44,6 +44,13 @@ export function instantiate(memory: WebAssembly.Memory): Exports {
   };
   // A copy: the properties of the object itself are slow to find.
   return { ...new WebAssembly.Instance(compiled, { env }).exports } as Exports;
+}
+
+/** Decodes base64. Uint8Array.fromBase64 is faster, but Node 22 does not have it. */
+function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  if (typeof Uint8Array.fromBase64 === "function") return Uint8Array.fromBase64(text);
+  const binary = atob(text);
+  return Uint8Array.from({ length: binary.length }, (_, n) => binary.charCodeAt(n));
 }
 
 /** The last part of the names of the kernels of a width. Another one is encoded by the definition (codec.ts). */

@@ -91,7 +91,7 @@ function prepareWork(view: View, command: Fields<"prepare">): Work {
       const step = Math.min(TOKEN_TILE, tokens - first) * BLOCK_F32;
       wasm.arrange(from, blocks, out + first * outStride + (t - first) * BLOCK_F32, step);
     } else if (mode === MODE.i8) wasm.quantize_i8(from, blocks, to);
-    else wasm.quantize_i16(from, blocks, to, top, paired);
+    else wasm.quantize_i16(from, blocks, to, top!, paired!);
   };
   return { pieces: alone ? PRIVATE : tokens, piece };
 }

@@ -51,8 +51,9 @@ import {
   THEN,
 } from "./program.ts";
 import { controlBytes, MESSAGE_BYTES, Thread } from "./schedule.ts";
-import { type Layout, MOST_HEADS, takeScratch } from "./view.ts";
+import { type Assigned, type Layout, MOST_HEADS, takeScratch } from "./view.ts";
 import { GROUP } from "./wasm/layout.ts";
+import { startWorker, type SystemWorker } from "./workers.ts";
 
 /** What a pool keeps of a matrix. */
 interface PackedMatrix {
@@ -83,7 +84,7 @@ export class Pool implements Operations {
   readonly threads: number;
   readonly #activations: Activations;
   readonly #arenas: Arenas;
-  readonly #workers: Worker[];
+  readonly #workers: SystemWorker<Assigned, "left">[];
   readonly #matrices = new Handles<Matrix, PackedMatrix>("matrix");
   readonly #caches = new Handles<Cache, PlacedCache>("cache");
   // Of these the address is kept.
@@ -115,7 +116,7 @@ export class Pool implements Operations {
     this.#activations = activations;
     this.#arenas = new Arenas(memoryBytes, guardBytes);
     this.#workers = Array.from({ length: threads - 1 }, () => {
-      return new Worker(new URL("./worker.ts", import.meta.url), { type: "module" });
+      return startWorker(new URL("./worker.ts", import.meta.url));
     });
   }
 
@@ -339,8 +340,8 @@ export class Pool implements Operations {
       scoreBytes,
     };
     this.#left = Promise.all(this.#workers.map((worker, n) => {
-      worker.postMessage({ layout, thread: n + 1 });
-      return new Promise<void>((resolve) => worker.addEventListener("message", () => resolve(), { once: true }));
+      worker.post({ layout, thread: n + 1 });
+      return new Promise<void>((resolve) => worker.onMessage = () => resolve());
     }));
     this.#arenas.freeze();
     this.#thread = new Thread(layout, 0);
@@ -377,7 +378,7 @@ export class Pool implements Operations {
   close(): void {
     // Deno 2.9 does not wake a thread that sleeps on an address to end it: it has to be awake.
     this.#leave();
-    for (const worker of this.#workers) worker.terminate();
+    for (const worker of this.#workers) worker.end();
   }
 }
 

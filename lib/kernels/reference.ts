@@ -6,7 +6,7 @@
  */
 
 import { type BlockFormat, F16, type Format, matrixBytes } from "../format/blocks.ts";
-import { f16IsFinite } from "../format/floats.ts";
+import { f16IsFinite, f16ToF32 } from "../format/floats.ts";
 import {
   checkAttend,
   checkBuffer,
@@ -220,7 +220,7 @@ function integersOf({ columns, bytes }: PlainMatrix, format: BlockFormat, row: n
   const start = row * blocks * format.blockBytes;
   for (let b = 0; b < blocks; b++) {
     const at = start + b * format.blockBytes;
-    scales[b] = bytes.getFloat16(at, true);
+    scales[b] = f16ToF32(bytes.getUint16(at, true));
     format.unpack(bytes, at + 2, levels.subarray(b * COLUMNS, (b + 1) * COLUMNS));
   }
   return { levels, scales };

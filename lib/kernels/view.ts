@@ -59,6 +59,12 @@ export interface Layout {
   readonly scoreBytes: number;
 }
 
+/** What a thread is told before the first program. */
+export interface Assigned {
+  readonly layout: Layout;
+  readonly thread: number;
+}
+
 /** The addresses of what a thread needs for itself in a memory. */
 export interface Scratch {
   /** Prepared activations of a tile of tokens. */

@@ -4,17 +4,15 @@
  * @module
  */
 
-/// <reference lib="deno.worker" />
-
 import { Thread } from "./schedule.ts";
-import type { Layout } from "./view.ts";
+import type { Assigned } from "./view.ts";
+import { listen } from "./workers.ts";
 
-self.onmessage = ({ data }: MessageEvent<{ layout: Layout; thread: number }>) => {
-  const { layout, thread } = data;
+const post = listen<Assigned, "left">(({ layout, thread }) => {
   try {
     new Thread(layout, thread).serve();
   } catch {
     // The thread that waits for this one reports it.
   }
-  self.postMessage("left");
-};
+  post("left");
+});

@@ -4,27 +4,24 @@
  * @module
  */
 
-/// <reference lib="deno.worker" />
-
+import { listen } from "../kernels/workers.ts";
 import { ChunkProcessor, type FromWorker, type ToWorker } from "./chunks.ts";
 
 /** Made with the first chunk, so that a file that can't be opened is an answer like any other. */
 let processor: () => ChunkProcessor;
 
-self.onmessage = ({ data }: MessageEvent<ToWorker>) => {
-  if ("start" in data) {
-    const { memory, files, scratch } = data.start;
+const post = listen<ToWorker, FromWorker>((message) => {
+  if ("start" in message) {
+    const { memory, files, scratch } = message.start;
     let made: ChunkProcessor | undefined;
     processor = () => made ??= new ChunkProcessor(memory, files, scratch);
     return;
   }
-  const { index, slot, chunk } = data;
-  let answer: FromWorker;
+  const { index, slot, chunk } = message;
   try {
-    answer = { index, slot, result: processor().process(chunk, slot) };
+    post({ index, slot, result: processor().process(chunk, slot) });
   } catch (cause) {
     const { name, message, stack } = cause as Error;
-    answer = { index, slot, error: { name, message, stack } };
+    post({ index, slot, error: { name, message, stack } });
   }
-  self.postMessage(answer);
-};
+});

@@ -7,8 +7,10 @@
 
 import { CheckpointError, SystemError } from "../errors.ts";
 import { floatNamed, widthNamed } from "../format/blocks.ts";
+import type { SystemFile } from "../files/system.ts";
 import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "../files/read.ts";
 import { type BlockKernels, type SquaredError } from "../kernels/codec.ts";
+import { startWorker } from "../kernels/workers.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
 import { nextTurn } from "../pace.ts";
 
@@ -71,7 +73,7 @@ function output(chunk: Chunk, slot: number): { address: number; bytes: number } 
 export class ChunkProcessor {
   readonly #memory: Uint8Array;
   readonly #kernels: BlockKernels;
-  readonly #files: { path: string; file: Deno.FsFile }[] = [];
+  readonly #files: { path: string; file: SystemFile }[] = [];
 
   /**
    * @param scratch address of the thread's own scratch in `memory`
@@ -187,9 +189,9 @@ export async function runChunks<T>(
 
   const local = new ChunkProcessor(memory, files, scratch(0));
   const workers = Array.from({ length: threads - 1 }, (_, n) => {
-    const worker = new Worker(new URL("./chunk_worker.ts", import.meta.url), { type: "module" });
+    const worker = startWorker<ToWorker, FromWorker>(new URL("./chunk_worker.ts", import.meta.url));
     const state = { worker, load: 0 };
-    worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
+    worker.onMessage = (data) => {
       state.load--;
       if ("error" in data) failure ??= revive(data.error);
       else {
@@ -198,12 +200,11 @@ export async function runChunks<T>(
       }
       wake();
     };
-    worker.onerror = (event) => {
-      event.preventDefault();
-      failure ??= new Error(`a thread failed: ${event.message}`);
+    worker.onError = (error) => {
+      failure ??= new Error(`a thread failed: ${error}`);
       wake();
     };
-    worker.postMessage({ start: { memory, files, scratch: scratch(n + 1) } } satisfies ToWorker);
+    worker.post({ start: { memory, files, scratch: scratch(n + 1) } });
     return state;
   });
 
@@ -221,7 +222,7 @@ export async function runChunks<T>(
         if (idle === undefined) break;
         const slot = free.pop()!;
         pending.set(started, upcoming.value);
-        idle.worker.postMessage({ chunk: upcoming.value.chunk, slot, index: started } satisfies ToWorker);
+        idle.worker.post({ chunk: upcoming.value.chunk, slot, index: started });
         idle.load++;
         started++;
         upcoming = source.next();
@@ -251,6 +252,6 @@ export async function runChunks<T>(
     checkUnchanged(files.filter((file) => "version" in file));
   } finally {
     local.close();
-    for (const { worker } of workers) worker.terminate();
+    for (const { worker } of workers) worker.end();
   }
 }

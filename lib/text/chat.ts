@@ -8,6 +8,7 @@
 import { join } from "@std/path/join";
 import { readJsonObject } from "../format/json.ts";
 import { exists, readText } from "../files/read.ts";
+import { system } from "../files/system.ts";
 import { DeadlineError, Service, ServiceError } from "./deadline.ts";
 import { CheckpointError, quote, systemError } from "../errors.ts";
 import type { Moment } from "./jinja/dates.ts";
@@ -105,7 +106,7 @@ function objectIn(path: string): Record<string, unknown> {
 
 function namesIn(directory: string): string[] {
   try {
-    return exists(directory) ? [...Deno.readDirSync(directory)].map(({ name }) => name).sort() : [];
+    return exists(directory) ? system.list(directory).map(({ name }) => name).sort() : [];
   } catch (cause) {
     throw systemError(`cannot read ${directory}`, cause, directory);
   }

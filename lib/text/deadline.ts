@@ -1,6 +1,6 @@
 /**
- * Runs functions on untrusted input (a template) in a worker without permissions, which is terminated at a deadline:
- * nothing else interrupts JavaScript that does not return.
+ * Runs functions on untrusted input (a template) in a worker without permissions (see confineWorkers), which is terminated
+ * at a deadline: nothing else interrupts JavaScript that does not return.
  *
  * The worker is a module that calls {@link serve}; the program calls its functions through {@link Service}:
  *
@@ -21,7 +21,7 @@
  * @module
  */
 
-/// <reference lib="deno.worker" />
+import { listen, startWorker, type SystemWorker } from "../kernels/workers.ts";
 
 /** A call did not return in time, and its worker was terminated. */
 export class DeadlineError extends Error {
@@ -59,7 +59,7 @@ type Answer = { readonly value: unknown } | { readonly kind: string; readonly me
  * @param functions by name; arguments and results must be structured-cloneable
  */
 export function serve(functions: Readonly<Record<string, (argument: never) => unknown>>): void {
-  self.onmessage = async ({ data: { name, argument } }: MessageEvent<Request>) => {
+  const post = listen<Request, Answer>(async ({ name, argument }) => {
     let answer: Answer;
     try {
       answer = { value: await functions[name](argument as never) };
@@ -67,10 +67,12 @@ export function serve(functions: Readonly<Record<string, (argument: never) => un
       const { name: kind, message } = error instanceof Error ? error : new Error(String(error));
       answer = { kind, message };
     }
-    self.postMessage(answer);
-  };
-  self.postMessage({ value: undefined } satisfies Answer);
+    post(answer);
+  });
+  post({ value: undefined });
 }
+
+type Started = SystemWorker<Request, Answer>;
 
 /** A worker that runs {@link serve}. It starts immediately, and again at the next call after a timeout. */
 export class Service implements Disposable {
@@ -78,7 +80,7 @@ export class Service implements Disposable {
   readonly #closed = Promise.withResolvers<never>();
   /** Settles when the previous call ends: calls run one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
-  #started?: { readonly worker: Worker; readonly ready: Promise<Answer> };
+  #started?: { readonly worker: Started; readonly ready: Promise<Answer> };
 
   /** @param module the worker's module: `new URL("./work.ts", import.meta.url)` */
   constructor(module: URL) {
@@ -104,7 +106,7 @@ export class Service implements Disposable {
 
   /** Terminates the worker; pending calls fail. */
   close(): void {
-    this.#started?.worker.terminate();
+    this.#started?.worker.end();
     this.#closed.reject(new ServiceError("Worker", "closed"));
   }
 
@@ -121,10 +123,10 @@ export class Service implements Disposable {
     try {
       await Promise.race([ready, this.#closed.promise]);
       timer = setTimeout(() => late.reject(new DeadlineError(milliseconds)), milliseconds);
-      worker.postMessage(request);
+      worker.post(request);
       answer = await Promise.race([nextMessage(worker), late.promise, this.#closed.promise]);
     } catch (error) {
-      worker.terminate();
+      worker.end();
       this.#started = undefined;
       throw error;
     } finally {
@@ -136,19 +138,15 @@ export class Service implements Disposable {
 }
 
 function start(module: URL) {
-  const worker = new Worker(module, { type: "module", deno: { permissions: "none" } });
+  const worker = startWorker<Request, Answer>(module, true);
   return { worker, ready: handled(nextMessage(worker)) };
 }
 
 /** The next message of a worker; rejects if the worker fails. */
-function nextMessage(worker: Worker): Promise<Answer> {
+function nextMessage(worker: Started): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    worker.onmessage = ({ data }: MessageEvent<Answer>) => resolve(data);
-    worker.onerror = (event) => {
-      // Without this the error ends the program.
-      event.preventDefault();
-      reject(new ServiceError("Worker", event.message));
-    };
+    worker.onMessage = resolve;
+    worker.onError = (error) => reject(new ServiceError("Worker", error));
   });
 }
 

@@ -95,7 +95,7 @@ Deno.test("the reader of flags finds them in every kind of text, and not in comm
 });
 
 Deno.test("the reader of imports finds them", () => {
-  assertEquals(imports("lib/quantize/chunk_worker.ts"), ["lib/quantize/chunks.ts"]);
+  assertEquals(imports("lib/quantize/chunk_worker.ts"), ["lib/kernels/workers.ts", "lib/quantize/chunks.ts"]);
   assertEquals(imports("lib/quantize/chunks.ts").includes("lib/quantize/chunk_worker.ts"), true);
   assertEquals(imports("lib/mod.ts").includes("lib/format/blocks.ts"), true);
   assertEquals(imports("lib/cli/output.ts").includes("cli-progress"), true);

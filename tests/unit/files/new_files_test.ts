@@ -32,7 +32,7 @@ Deno.test("NewFiles.commit gives the files their names, with what was written", 
   inTemporary((directory) => {
     const files = new NewFiles(`${directory}/a/b`);
     const { file, partial } = files.create("one", 1);
-    file.writeSync(utf8("1"));
+    file.writeAt(0, utf8("1"));
     files.write("two", utf8("22"));
     assertEquals(names(directory), ["a/", "a/b/", "a/b/.one.*.partial", "a/b/.two.*.partial"]);
     assert(tree(directory).includes(partial.slice(directory.length + 1)));
@@ -209,7 +209,7 @@ Deno.test("NewFiles.commit refuses a temporary file that another process has cut
       write(directory, { victim: "old", one: "old" });
       const files = new NewFiles(directory);
       const { file, partial } = files.create("one", 3);
-      file.writeSync(utf8("new"));
+      file.writeAt(0, utf8("new"));
       attack(partial);
       assertThrows(() => files.commit(), SystemError, "another process has removed or changed it");
       files.abort();

@@ -1,5 +1,8 @@
 import { assertEquals, assertRejects } from "@std/assert";
+import { confineWorkers } from "../../../lib/kernels/workers.ts";
 import { DeadlineError, Service, ServiceError } from "../../../lib/text/deadline.ts";
+
+confineWorkers();
 
 const work = new URL("../../support/deadline_work.ts", import.meta.url);
 const LONG = 60_000;
