@@ -10,7 +10,8 @@
  */
 
 import { trace } from "../lib/measure/compare.ts";
-import { loadModel, openModel, PUBLISHED_PROMPT } from "../lib/cli/model.ts";
+import { PUBLISHED_PROMPT } from "../lib/cli/model.ts";
+import { loadModel, openModel } from "../lib/model/load.ts";
 import { Pool } from "../lib/kernels/pool.ts";
 import { Difference } from "../lib/measure/metrics.ts";
 

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { loadModel, openModel } from "../lib/cli/model.ts";
+import { loadModel, openModel } from "../lib/model/load.ts";
 import { Pool } from "../lib/kernels/pool.ts";
 
 const IDS = [5, 6, 7];

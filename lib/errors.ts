@@ -72,9 +72,14 @@ export type Code =
 
 /** An error that the library, or the command line, raises on purpose: one line that says what is wrong. */
 export class RabbitError extends Error {
+  /** The name of the class. */
   override name = "RabbitError";
 
-  /** @param code what a caller may have a remedy for */
+  /**
+   * One line.
+   *
+   * @param code what a caller may have a remedy for
+   */
   constructor(message: string, readonly code?: Code, options?: ErrorOptions) {
     super(message, options);
   }
@@ -82,6 +87,7 @@ export class RabbitError extends Error {
 
 /** The file is bad (or not what the command needs): trying again will not help. */
 export class CheckpointError extends RabbitError {
+  /** The name of the class. */
   override name = "CheckpointError";
   /** Where the fault is. */
   readonly place: Place;
@@ -98,9 +104,14 @@ export class CheckpointError extends RabbitError {
 
 /** A new file or checkpoint can't be written where it was asked for, because of what is there. */
 export class Refusal extends RabbitError {
+  /** The name of the class. */
   override name = "Refusal";
 
-  /** @param path what is there */
+  /**
+   * Why an output is refused.
+   *
+   * @param path what is there
+   */
   constructor(override readonly code: Code, readonly path: string, problem: string) {
     super(problem, code);
   }
@@ -108,19 +119,26 @@ export class Refusal extends RabbitError {
 
 /** More is asked for than the model or the memory has room for. */
 export class LimitError extends RabbitError {
+  /** The name of the class. */
   override name = "LimitError";
 }
 
 /** A computation gave a value that is not finite, from which nothing follows. */
 export class NumericError extends RabbitError {
+  /** The name of the class. */
   override name = "NumericError";
 }
 
 /** The system refused (no such file, disk full, no permission): what was tried, on what, and why it failed. */
 export class SystemError extends RabbitError {
+  /** The name of the class. */
   override name = "SystemError";
 
-  /** @param path the file or directory, where it is one */
+  /**
+   * What was tried, and why it failed.
+   *
+   * @param path the file or directory, where it is one
+   */
   constructor(message: string, readonly path?: string, options?: ErrorOptions) {
     super(message, undefined, options);
   }

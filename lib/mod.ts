@@ -1,66 +1,67 @@
 /**
- * rabbit as a library: quantized checkpoints of Llama-family models in 4 (Q4B32) and 8 bits (Q8B32).
+ * rabbit as a library: makes, checks and runs quantized checkpoints of Llama-family models, in 4 bits (Q4B32) and in 8
+ * (Q8B32). Each command of the program is one function here:
  *
  * ```ts
- * import { encodeBlock, Q4B32 } from "./mod.ts";
+ * import { generateModel, open, quantize, verify } from "@rabbit/rabbit";
  *
- * const block = new Uint8Array(Q4B32.blockBytes);
- * encodeBlock(Q4B32, new Float32Array(32).fill(0.5), block);
+ * const directory = Deno.makeTempDirSync();
+ * // A small model with random weights, in the place of one that was downloaded.
+ * generateModel(`${directory}/float`);
+ *
+ * await quantize(`${directory}/float`, `${directory}/q8`, { bits: 8 });
+ * const { blocks } = await verify(`${directory}/q8`);
+ * console.log(blocks);
+ *
+ * await using model = await open(`${directory}/q8`);
+ * for await (const { text } of model.generate("The capital of France is", { maxTokens: 8 })) console.log(text);
+ * Deno.removeSync(directory, { recursive: true });
  * ```
  *
- * A checkpoint as GGUF:
+ * What these functions are made of is in `@rabbit/rabbit/format` (blocks, safetensors, checkpoints), `/gguf`, `/measure`
+ * and `/kernels`. A long call takes a `signal`, with whose reason it ends, and `progress`, which is told what is done.
  *
- * ```ts ignore
- * import { exportGguf, openCheckpoint, parseConfig, planExport, readVocabulary } from "./mod.ts";
+ * An error whose message is meant for users is a {@link RabbitError}: a {@link CheckpointError} (a file is bad), a
+ * {@link SystemError} (the system refused), a {@link Refusal} (the output can't be written there), a {@link LimitError} or
+ * a {@link NumericError}. A wrong argument is a RangeError or a TypeError.
  *
- * const source = openCheckpoint("smol-q8");
- * const text = Deno.readTextFileSync("smol-q8/config.json");
- * const config = parseConfig("smol-q8/config.json", text);
- * const vocabulary = readVocabulary(source.directory, config.vocabulary, JSON.parse(text));
- * const plan = planExport(source, config, "smol-q8/config.json", vocabulary);
- * console.log(await exportGguf(plan, "smol-q8.gguf", { force: false }));
- * ```
- *
- * Limits: little-endian machines, files of less than 2^53 bytes, a row that is a multiple of 32 weights.
+ * Limits: little-endian machines, files of less than 2^53 bytes, rows of a multiple of 32 weights.
  *
  * @module
  */
 
-export { parseConfig } from "./model/config.ts";
-export type { Config, Family, Rope } from "./model/config.ts";
-export { readVocabulary } from "./gguf/vocabulary.ts";
-export type { Special, Vocabulary } from "./gguf/vocabulary.ts";
 export { CheckpointError, LimitError, NumericError, RabbitError, Refusal, SystemError } from "./errors.ts";
 export type { Code, Place } from "./errors.ts";
-export {
-  BF16,
-  BLOCK,
-  BlockRefusal,
-  declarationOf,
-  encodeBlock,
-  F16,
-  F32,
-  F64,
-  FORMATS,
-  matrixBytes,
-  Q4B32,
-  Q8B32,
-  WIDTHS,
-} from "./format/blocks.ts";
-export type { Activations, BlockFormat, Common, FloatFormat, Format } from "./format/blocks.ts";
-export { openCheckpoint, TensorReader } from "./format/checkpoint.ts";
-export type { Checkpoint, CheckpointFile, Tensor } from "./format/checkpoint.ts";
-export { exportGguf, planExport } from "./gguf/export.ts";
-export type { ExportPlan } from "./gguf/export.ts";
-export type { Decode, GgmlType, ReadableType } from "./gguf/types.ts";
-export { parseGguf, serializeGguf } from "./gguf/container.ts";
-export type { ByteSource, Gguf, GgufTensor, Metadata, NewTensor, Scalar, Value, ValueType } from "./gguf/container.ts";
-export { DTYPES, importGguf, planImport } from "./gguf/import.ts";
-export type { Dtype, ImportPlan } from "./gguf/import.ts";
+export type { Progress, Watch } from "./pace.ts";
 export type { WriteOptions } from "./files/write.ts";
-export { headerLength, parseHeader, serializeHeader } from "./format/safetensors.ts";
-export type { Header, TensorEntry } from "./format/safetensors.ts";
+export type { Activations, BlockFormat, Common, FloatFormat, Format } from "./format/blocks.ts";
+export type { Checkpoint, CheckpointFile, Tensor } from "./format/checkpoint.ts";
+
+export { LanguageModel, open } from "./library/open.ts";
+export type { GeneratedToken, GenerateOptions, OpenOptions, Prompt } from "./library/open.ts";
+export type { Config, Family, Rope } from "./model/config.ts";
+export type { Message } from "./text/chat.ts";
+export type { TextStream } from "./text/detokenizer.ts";
+export type { Tokenizer } from "./text/tokenizer.ts";
+
 export { planQuantize, quantize } from "./quantize/quantize.ts";
-export type { Plan, PlannedTensor, Progress, Quantized, QuantizeOptions } from "./quantize/quantize.ts";
+export type { Plan, PlannedTensor, Quantized, QuantizeOptions } from "./quantize/quantize.ts";
 export { verify, verifyAgainst } from "./quantize/verify.ts";
 export type { Against, TensorReport, Verified, VerifyOptions } from "./quantize/verify.ts";
+
+export { compare, compareText } from "./library/compare.ts";
+export type { Compared, CompareOptions, CompareTextOptions } from "./library/compare.ts";
+export { advise } from "./library/advise.ts";
+export type { Advice, AdviseOptions, WidthAdvice } from "./library/advise.ts";
+export type { Answers, Rule } from "./measure/advise.ts";
+export type { Difference, Distribution, Divergence, Estimate } from "./measure/metrics.ts";
+export type { Decoder } from "./measure/compare.ts";
+export type { TextModel } from "./measure/perplexity.ts";
+
+export { exportGguf, planExport } from "./gguf/export.ts";
+export type { ExportedTensor, ExportPlan, PlanExportOptions } from "./gguf/export.ts";
+export { importGguf, planImport } from "./gguf/import.ts";
+export type { Dtype, ImportedTensor, ImportPlan } from "./gguf/import.ts";
+
+export { generate as generateModel } from "./dev/gen.ts";
+export type { GenerateModelOptions, Shape } from "./dev/gen.ts";

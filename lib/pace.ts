@@ -4,6 +4,40 @@
  * @module
  */
 
+/** Called with the amount of work done and the total, in bytes or tokens. */
+export type Progress = (done: number, total: number) => void;
+
+/** Options of long calls. */
+export interface Watch {
+  /** Aborts with the signal's reason; no partial output is left. */
+  readonly signal?: AbortSignal;
+  /** Reports the progress. */
+  readonly progress?: Progress;
+}
+
+/** Work that can pause at each yield. */
+export type Work<T> = Generator<void, T>;
+
+/** Runs work without pauses. */
+export function finish<T>(work: Work<T>): T {
+  for (let step = work.next();; step = work.next()) if (step.done) return step.value;
+}
+
+/**
+ * Runs work with pauses in which events are handled.
+ *
+ * @param yielded called at each yield
+ * @throws the reason of `signal`, once that is aborted
+ */
+export async function inTurns<T>(work: Work<T>, signal: AbortSignal | undefined, yielded?: () => void): Promise<T> {
+  const pause = pacer(signal);
+  for (let step = work.next();; step = work.next()) {
+    if (step.done) return step.value;
+    yielded?.();
+    await pause();
+  }
+}
+
 /** Milliseconds of work between pauses. */
 const INTERVAL_MS = 50;
 

@@ -1,33 +1,24 @@
 import {
-  ANSWER_STEPS,
-  type Answers,
-  failures,
-  MAX_KL,
-  MAX_RATIO,
-  measureAnswers,
-  NEAR_TIE,
-  RATIO_ERRORS,
-} from "../measure/advise.ts";
-import { Llama } from "../model/llama.ts";
-import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
-import { type Config, longestContext } from "../model/config.ts";
-import { QuantizingReader } from "../quantize/quantizing_reader.ts";
+  type Measured,
+  measureWidths,
+  type Task,
+  taskOf,
+  tokensOf,
+  useOf,
+  whyOf,
+  widthsOf,
+} from "../library/advise.ts";
+import { ANSWER_STEPS, MAX_KL, MAX_RATIO, NEAR_TIE, RATIO_ERRORS } from "../measure/advise.ts";
+import { openModel } from "../model/load.ts";
+import { loadTokenizer } from "../text/tokenizer.ts";
 import { readText } from "../files/read.ts";
-import { Pool } from "../kernels/pool.ts";
-import { Congruential } from "../random.ts";
-import { type Divergence, predictionFigures } from "../measure/metrics.ts";
-import { type Plan, planQuantize } from "../quantize/quantize.ts";
-import { fedTokens, LOGIT_ROWS, measureText, WINDOW, windowsOf } from "../measure/perplexity.ts";
-import { PROMPTS, TEXT } from "./advise_text.ts";
+import { predictionFigures } from "../measure/metrics.ts";
+import type { Plan } from "../quantize/quantize.ts";
+import { WINDOW } from "../measure/perplexity.ts";
 import { divergenceFields, MAX_TEXT_BYTES } from "./compare_text.ts";
 import { CHECKPOINT, command, FILE, THREADS } from "./arguments.ts";
-import { loadModel, memory, type Model, openModel, textIds, tokenizerFor } from "./model.ts";
+import { memory, tokenizerFor } from "./model.ts";
 import { Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
-import { NARROWEST_FIRST } from "./widths.ts";
-
-/** Prompts of a model without a tokenizer, and ids of each. */
-const ID_PROMPTS = 8;
-const ID_PROMPT_TOKENS = 8;
 
 /** `rabbit advise` */
 export const adviseCommand = command({
@@ -61,7 +52,7 @@ export const adviseCommand = command({
   example: "rabbit advise SmolLM2-135M",
   async run({ positionals: [input], values: { text: path, threads } }, out) {
     const float = openModel(input);
-    const plans = NARROWEST_FIRST.map((format) => planQuantize(float.checkpoint, format));
+    const plans = widthsOf(float);
     const given = path === undefined ? undefined : readText(path, MAX_TEXT_BYTES);
     const tokenizer = path === undefined
       ? loadTokenizer(float.checkpoint.directory, "encode", {
@@ -69,82 +60,17 @@ export const adviseCommand = command({
         remedy: "move the tokenizer's files elsewhere to measure with random ids",
       })
       : tokenizerFor("text", float, "leave it out", "leave --text out");
-    const task = taskOf(tokenizer, given, path, float.config);
-    const measured = await measure(float, plans, task, threads);
+    const task = taskOf(float, tokenizer, path === undefined ? undefined : { name: path, text: given! });
+    const measured = await withBar(
+      "advise",
+      tokensOf(task, float),
+      (watch) => measureWidths(float, plans, task, { threads, ...watch }),
+      tokensPerSecond,
+    );
     print(plans, task, measured, out);
     return 0;
   },
 });
-
-/** What the models are asked. */
-interface Task {
-  readonly prompts: readonly (readonly number[])[];
-  /** The text's name and ids; without one the float model's answers are the text. */
-  readonly text?: { readonly name: string; readonly ids: readonly number[] };
-}
-
-function taskOf(
-  tokenizer: Tokenizer | undefined,
-  given: string | undefined,
-  path: string | undefined,
-  config: Config,
-): Task {
-  if (tokenizer === undefined) return { prompts: idPrompts(config.vocabulary) };
-  const name = path ?? "built-in";
-  return {
-    prompts: PROMPTS.map((prompt) => textIds(tokenizer, prompt, `the prompt ${JSON.stringify(prompt)}`, config)),
-    text: { name, ids: textIds(tokenizer, given ?? TEXT, path ?? "the built-in text", config) },
-  };
-}
-
-/** The same ids for every model of a vocabulary. */
-function idPrompts(vocabulary: number): number[][] {
-  const random = new Congruential(1);
-  return Array.from(
-    { length: ID_PROMPTS },
-    () => Array.from({ length: ID_PROMPT_TOKENS }, () => random.below(vocabulary)),
-  );
-}
-
-/** What a width gave. */
-interface Measured {
-  readonly answers: Answers;
-  readonly text: Divergence;
-  readonly fails: readonly string[];
-}
-
-async function measure(float: Model, plans: readonly Plan[], task: Task, threads: number): Promise<Measured[]> {
-  const { config } = float;
-  const { vocabulary } = config;
-  const ids = task.text?.ids ?? [];
-  const window = Math.min(WINDOW, longestContext(config));
-  const windows = windowsOf(ids.length, window, window);
-  const asked = task.prompts.map(({ length }) => length + ANSWER_STEPS);
-  const context = Math.max(...asked, Math.min(window, ids.length));
-  const pool = new Pool({ threads });
-  try {
-    const p = loadModel(pool, float, context, LOGIT_ROWS);
-    const quants = plans.map((plan) => {
-      using reader = new QuantizingReader(plan);
-      const model = new Llama(pool, config, reader, context, LOGIT_ROWS);
-      reader.checkUnchanged();
-      return model;
-    });
-    const inAnswers = asked.reduce((sum, tokens) => sum + tokens, 0);
-    return await withBar("advise", inAnswers + fedTokens(windows), async ({ signal, progress }) => {
-      const options = { vocabulary, signal };
-      const answers = await measureAnswers(p, quants, task.prompts, { ...options, progress });
-      const inText = (done: number) => progress(inAnswers + done);
-      const texts = await measureText(p, quants, ids, windows, { ...options, progress: inText });
-      return plans.map((_, n) => {
-        const text = task.text === undefined ? answers[n].divergence : texts[n];
-        return { answers: answers[n], text, fails: failures(answers[n], text) };
-      });
-    }, tokensPerSecond);
-  } finally {
-    pool.close();
-  }
-}
 
 function print(plans: readonly Plan[], asked: Task, measured: readonly Measured[], out: Output): void {
   const { text } = measured[0];
@@ -185,26 +111,5 @@ function print(plans: readonly Plan[], asked: Task, measured: readonly Measured[
     out.item("widths", { ...width, ...inLine, ...verdict }, { ...width, ...figures, ...verdict });
   }
   out.group("memory", { models: "all", peak_rss: memory().peak });
-  // Narrowest first. Weights that were trained for four bits may keep what they say there, and not at eight.
-  const use = plans.find((_, n) => measured[n].fails.length === 0);
-  out.line({ use: use === undefined ? "float" : String(use.format.bits), why: whyOf(plans, measured) });
-}
-
-/** A sentence about each width. */
-function whyOf(plans: readonly Plan[], measured: readonly Measured[]): string {
-  const says: Record<string, (measured: Measured) => string> = {
-    answers: ({ answers }) => `keeps ${answers.kept} of ${answers.prompts} answers`,
-    perplexity: ({ text: { float, quant, ratio } }) =>
-      !Number.isFinite(float.value)
-        ? "can't be judged by the perplexity, since the float model's overflows"
-        : !Number.isFinite(quant.value)
-        ? "has a perplexity that overflows"
-        : `has ${ratio.value.toFixed(3)} times the perplexity`,
-    kl: ({ text: { kl } }) => `diverges by ${kl.value.toFixed(4)} nats a token`,
-  };
-  return plans.map(({ format }, n) => {
-    const { fails } = measured[n];
-    const words = fails.map((rule) => says[rule](measured[n]));
-    return fails.length === 0 ? `${format.name} suffices` : `${format.name} ${words.join(", ")}`;
-  }).join("; ");
+  out.line({ use: String(useOf(plans, measured)), why: whyOf(plans, measured) });
 }

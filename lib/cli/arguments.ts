@@ -5,6 +5,7 @@
  * @module
  */
 
+import { DEFAULT_THREADS, MAX_THREADS } from "../kernels/workers.ts";
 import { parseArgs } from "@std/cli/parse-args";
 import { closestString } from "@std/text/closest-string";
 import { levenshteinDistance } from "@std/text/levenshtein-distance";
@@ -101,14 +102,11 @@ export function command<const F extends Flags>(
   return declared;
 }
 
-/** More threads than any machine that this runs on has use for; each costs memory. */
-const MAX_THREADS = 256;
-
 /** `--threads`, of every command that computes. */
 export const THREADS = {
   type: { kind: "integer", min: 1, max: MAX_THREADS },
   help: "threads to use",
-  default: Math.min(navigator.hardwareConcurrency, MAX_THREADS),
+  default: DEFAULT_THREADS,
   unset: "one for each processor",
 } as const satisfies Flag;
 /** `--force`, of the commands that write a checkpoint. */

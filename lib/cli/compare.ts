@@ -1,24 +1,19 @@
 import { DEFAULT_WIDTH } from "../format/blocks.ts";
 import { join } from "@std/path/join";
-import { compareWith, trace } from "../measure/compare.ts";
-import type { Config } from "../model/config.ts";
+import { COMPARE_STEPS, compareModels } from "../library/compare.ts";
+import { type Model, openModel, openQuantized } from "../model/load.ts";
 import { CheckpointError } from "../errors.ts";
-import { nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import { readJsonObject } from "../format/json.ts";
 import { exists } from "../files/read.ts";
-import { Pool } from "../kernels/pool.ts";
 import published from "../measure/published.json" with { type: "json" };
 import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts";
 import { CHECKPOINT, command, COUNT, FILE, THREADS } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
-import { decoderOf, loadModel, memory, type Model, openModel, PROMPT_FLAGS, promptOf, readConfig } from "./model.ts";
+import { decoderOf, memory, PROMPT_FLAGS, promptOf } from "./model.ts";
 import { Fixed } from "./output.ts";
 
 /** A reference larger than this is another file. */
 const MAX_REFERENCE_BYTES = 10_000_000;
-
-/** Tokens that are decoded where nothing else is asked. */
-export const COMPARE_STEPS = 8;
 
 /** What a guest has in its initramfs (tools/guest): the arguments where none is given. */
 const GUEST = ["/model.safetensors", `/model-q${DEFAULT_WIDTH.bits}.safetensors`];
@@ -66,82 +61,40 @@ export const compareCommand = command({
     if (asked !== undefined) return await compareText(float, quant, asked, threads, out);
     const prompt = await promptOf(args, float);
     const reference = referenceOf(args.values.reference, float, prompt);
-    const context = prompt.length + steps;
-
-    const pool = new Pool({ threads });
-    try {
-      // One model's weights at a time: the float model's logits are all that is kept of it.
-      const traced = trace(loadModel(pool, float, context), prompt, steps);
-      await pool.reset();
-      const compared = compareWith(loadModel(pool, quant, context), traced);
-      const { prefill, steps: difference } = compared;
-      out.list("tokens_float", traced.tokens);
-      out.list("tokens_quant", compared.tokens);
-      const tokenizer = decoderOf("compare", float);
-      if (tokenizer !== undefined) {
-        out.group("text_float", { text: tokenizer.decode(traced.tokens) });
-        out.group("text_quant", { text: tokenizer.decode(compared.tokens) });
-      }
-      // A guest prints the same lines whatever is known.
-      if (reference !== undefined || floatPath === GUEST[0]) {
-        out.line({
-          reference_float: agrees(reference, traced.tokens),
-          reference_quant: agrees(reference, compared.tokens),
-        });
-      }
-      out.group("logits", {
-        steps,
-        values: difference.values,
-        max: new Fixed(difference.max, 6),
-        mean: new Fixed(difference.mean, 9),
-      });
-      out.group("prefill", { max: new Fixed(prefill.max, 6), mean: new Fixed(prefill.mean, 9) });
-      out.group("memory", { models: "one-at-a-time", peak_rss: memory().peak });
-      out.group("result", {
-        match: compared.match,
-        tokens: steps,
-        max_diff: new Fixed(difference.max, 6),
-        mean_diff: new Fixed(difference.mean, 9),
-      });
-      out.verdict(compared.match ? "OK" : "DIFFER");
-      return compared.match ? 0 : 1;
-    } finally {
-      pool.close();
+    const { traced, compared } = await compareModels(float, quant, prompt, { steps, threads });
+    const { prefill, steps: difference } = compared;
+    out.list("tokens_float", traced.tokens);
+    out.list("tokens_quant", compared.tokens);
+    const tokenizer = decoderOf("compare", float);
+    if (tokenizer !== undefined) {
+      out.group("text_float", { text: tokenizer.decode(traced.tokens) });
+      out.group("text_quant", { text: tokenizer.decode(compared.tokens) });
     }
+    // A guest prints the same lines whatever is known.
+    if (reference !== undefined || floatPath === GUEST[0]) {
+      out.line({
+        reference_float: agrees(reference, traced.tokens),
+        reference_quant: agrees(reference, compared.tokens),
+      });
+    }
+    out.group("logits", {
+      steps,
+      values: difference.values,
+      max: new Fixed(difference.max, 6),
+      mean: new Fixed(difference.mean, 9),
+    });
+    out.group("prefill", { max: new Fixed(prefill.max, 6), mean: new Fixed(prefill.mean, 9) });
+    out.group("memory", { models: "one-at-a-time", peak_rss: memory().peak });
+    out.group("result", {
+      match: compared.match,
+      tokens: steps,
+      max_diff: new Fixed(difference.max, 6),
+      mean_diff: new Fixed(difference.mean, 9),
+    });
+    out.verdict(compared.match ? "OK" : "DIFFER");
+    return compared.match ? 0 : 1;
   },
 });
-
-/**
- * The second model runs with the first one's configuration; its own, where it has one, must say the same.
- *
- * @throws {UsageError} naming the field in which they differ
- */
-export function openQuantized(path: string, float: Model, configPath: string | undefined): Model {
-  if (configPath !== undefined) return openModel(path, configPath);
-  const checkpoint = openCheckpoint(path);
-  const own = join(checkpoint.directory, "config.json");
-  if (!exists(own)) return { checkpoint, config: float.config };
-  const model = { checkpoint, config: readConfig(own) };
-  const difference = differing(float.config, model.config);
-  if (difference !== undefined) {
-    throw new UsageError(
-      `${nameOf(float.checkpoint)} and ${
-        nameOf(model.checkpoint)
-      } are not of one architecture: their config.json differ in ${difference}`,
-    );
-  }
-  return model;
-}
-
-/** The first field in which two configurations differ, with both values; those that do not change logits are free. */
-function differing(a: Config, b: Config): string | undefined {
-  const free = ["endOfText", "endAssumed", "maxPositions", "window", "rope", "tied"];
-  for (const field of Object.keys(a) as (keyof Config)[]) {
-    const [x, y] = [JSON.stringify(a[field]), JSON.stringify(b[field])];
-    if (!free.includes(field) && x !== y) return `${field}: ${x.slice(0, 60)} and ${y.slice(0, 60)}`;
-  }
-  return undefined;
-}
 
 /** The tokens that the prompt is known to give, or undefined when nothing is known. */
 function referenceOf(asked: string | undefined, { checkpoint, config }: Model, prompt: readonly number[]) {

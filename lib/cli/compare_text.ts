@@ -5,13 +5,14 @@
  */
 
 import { longestContext } from "../model/config.ts";
+import { predictText as predict } from "../library/compare.ts";
+import type { Model } from "../model/load.ts";
 import { readText } from "../files/read.ts";
-import { Pool } from "../kernels/pool.ts";
 import { type Divergence, type Figure, type PredictionFigures, predictionFigures } from "../measure/metrics.ts";
-import { fedTokens, LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
+import { fedTokens, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
 import { type Arguments, COUNT, type Detail, FILE, type Flags, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
-import { loadModel, memory, type Model, textIds, tokenizerFor } from "./model.ts";
+import { memory, textIds, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
 
 /** Hours of work for the smallest model; a file larger than this is another one. */
@@ -114,31 +115,20 @@ export function openText(asked: Asked, models: readonly Model[]): Text {
   return { file: asked.path, ids, window, stride, windows: windowsOf(ids.length, window, stride) };
 }
 
-/**
- * How well each quantized model predicts a text, beside the float one. All are loaded: the logits of one, kept for the
- * others, would take more room than the others' weights.
- */
+/** How well each quantized model predicts a text, beside the float one, with a bar. */
 export async function predictText(
   label: string,
   float: Model,
   quants: readonly Model[],
-  { ids, window, windows }: Text,
+  text: Text,
   threads: number,
 ): Promise<Divergence[]> {
-  const { vocabulary } = float.config;
-  const pool = new Pool({ threads });
-  try {
-    const load = (model: Model) => loadModel(pool, model, Math.min(window, ids.length), LOGIT_ROWS);
-    const [p, q] = [load(float), quants.map(load)];
-    return await withBar(
-      label,
-      fedTokens(windows),
-      (watch) => measureText(p, q, ids, windows, { vocabulary, ...watch }),
-      tokensPerSecond,
-    );
-  } finally {
-    pool.close();
-  }
+  return await withBar(
+    label,
+    fedTokens(text.windows),
+    (watch) => predict(float, quants, text, { threads, ...watch }),
+    tokensPerSecond,
+  );
 }
 
 /** Measures a text and prints the results. @throws {UsageError} the text, the window or the stride can't be had */

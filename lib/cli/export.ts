@@ -1,10 +1,6 @@
-import { join } from "@std/path/join";
-import { readVocabulary } from "../gguf/vocabulary.ts";
 import { exportGguf, planExport } from "../gguf/export.ts";
-import { readJsonObject } from "../format/json.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
 import { CHECKPOINT, command, FILE, FORCE, TEXT } from "./arguments.ts";
-import { checkModel, MAX_CONFIG_BYTES, openModel } from "./model.ts";
 import { warn, withBar } from "./output.ts";
 
 /** `rabbit export` */
@@ -26,16 +22,11 @@ export const exportCommand = command({
   },
   example: "rabbit export SmolLM2-135M-q8 SmolLM2-135M-q8.gguf",
   async run({ positionals: [input, path], values: { pre, force } }, out) {
-    const { checkpoint, config } = openModel(input);
-    const configPath = join(checkpoint.directory, "config.json");
-    // First, since the vocabulary is as long as the configuration says.
-    checkModel({ checkpoint, config });
-    const json = readJsonObject(configPath, MAX_CONFIG_BYTES);
-    const vocabulary = readVocabulary(checkpoint.directory, config.vocabulary, json, pre);
-    const plan = planExport(checkpoint, config, configPath, vocabulary);
+    const plan = planExport(input, { pre });
+    const { source, config, vocabulary } = plan;
     const digest = await withBar("export", plan.bytes, (watch) => exportGguf(plan, path, { force, ...watch }));
     if (vocabulary === undefined) {
-      const { directory } = checkpoint;
+      const { directory } = source;
       warn(
         "export",
         `${directory} has no tokenizer${unreadVocabulary(directory)}, so ${path} takes and gives ids alone`,

@@ -1,7 +1,8 @@
-import { greedy, Sampler } from "../text/sample.ts";
+import { Sampler } from "../text/sample.ts";
 import { type ChatTemplate, type Message, readChatTemplate, renderChat } from "../text/chat.ts";
-import { endOfText } from "../model/end_of_text.ts";
+import { decoding, stopsOf } from "../text/decode.ts";
 import type { Llama } from "../model/llama.ts";
+import { loadModel, type Model, openModel } from "../model/load.ts";
 import type { TextStream } from "../text/detokenizer.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { hasTokenizer } from "../text/tokenizer_files.ts";
@@ -12,16 +13,7 @@ import type { Activations } from "../format/blocks.ts";
 import { Pool } from "../kernels/pool.ts";
 import { type Arguments, CHECKPOINT, command, COUNT, type Flags, TEXT, THREADS, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
-import {
-  loadModel,
-  memory,
-  type Model,
-  noTokenizer,
-  openModel,
-  PROMPT_FLAGS,
-  promptOf,
-  tokenizerFor,
-} from "./model.ts";
+import { memory, noTokenizer, PROMPT_FLAGS, promptOf, tokenizerFor } from "./model.ts";
 import { Fixed, onTerminal, type Output, printAnswer, warn } from "./output.ts";
 import { ACTIVATIONS, NARROWEST_FIRST } from "./widths.ts";
 
@@ -166,19 +158,19 @@ interface Task {
 
 /** Decodes, and shows the text; the times, in milliseconds, are the model's and the sampler's alone. */
 function decode(llama: Llama, prompt: readonly number[], { steps, stops, sampler, text }: Task) {
-  const choose = (logits: Float32Array) => sampler?.draw(logits) ?? greedy(logits);
   const tokens: number[] = [];
   let prefill = 0;
   let ms = 0;
-  for (let fed = prompt; tokens.length < steps; fed = tokens.slice(-1)) {
+  const work = decoding(llama, prompt, { steps, stops, sampler });
+  for (;;) {
     const start = performance.now();
-    const token = choose(llama.feed(fed));
+    const { value: token } = work.next();
     const took = performance.now() - start;
+    if (token === undefined) break;
     if (tokens.length === 0) prefill = took;
     else ms += took;
     tokens.push(token);
-    if (stops.includes(token)) break;
-    text.show(token);
+    if (!stops.includes(token)) text.show(token);
   }
   text.end();
   return { tokens, prefill, ms };
@@ -244,9 +236,7 @@ class Text {
 
   /** Ids that end the answer: those of config.json and generation_config.json, and the template's end of a turn. */
   stops({ config, checkpoint }: Model): number[] {
-    const end = this.#chat?.tokens.eos_token;
-    const turn = end === undefined ? undefined : this.#tokenizer?.idOf(end);
-    return [...endOfText(config, checkpoint.directory), ...turn === undefined ? [] : [turn]];
+    return stopsOf(config, checkpoint.directory, this.#chat, this.#tokenizer);
   }
 
   /** Writes what is complete with a token. The first one loads what is needed for that: its turn does not wait for it. */

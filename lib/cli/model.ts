@@ -1,19 +1,16 @@
 /**
- * What compare and infer share: opening a model, and the prompt.
+ * What commands that run a model share: the prompt, the tokenizer, and the memory of the process.
  *
  * @module
  */
 
 import { join } from "@std/path/join";
-import { type Config, parseConfig } from "../model/config.ts";
-import { Llama } from "../model/llama.ts";
-import { checkTensors } from "../model/tensors.ts";
+import type { Config } from "../model/config.ts";
+import type { Model } from "../model/load.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
 import { CheckpointError } from "../errors.ts";
-import { type Checkpoint, openCheckpoint, TensorReader } from "../format/checkpoint.ts";
-import { exists, readText } from "../files/read.ts";
-import type { Operations } from "../kernels/operations.ts";
+import { exists } from "../files/read.ts";
 import published from "../measure/published.json" with { type: "json" };
 import { processStatus } from "../libc.ts";
 import { type Arguments, type Flags, TEXT, type Values } from "./arguments.ts";
@@ -32,41 +29,6 @@ export const PROMPT_FLAGS = {
   },
   ids: { type: TEXT, value: "IDS", help: "the prompt as token ids, instead of a text" },
 } as const satisfies Flags;
-
-/** A configuration larger than this is another file. */
-export const MAX_CONFIG_BYTES = 1_000_000;
-
-/** A checkpoint and the configuration to run it with. */
-export interface Model {
-  readonly checkpoint: Checkpoint;
-  readonly config: Config;
-}
-
-/** Opens a checkpoint and the config.json beside it, or the given one. */
-export function openModel(path: string, configPath?: string): Model {
-  const checkpoint = openCheckpoint(path);
-  const file = configPath ?? join(checkpoint.directory, "config.json");
-  return { checkpoint, config: readConfig(file) };
-}
-
-/** Reads a config.json. */
-export function readConfig(path: string): Config {
-  return parseConfig(path, readText(path, MAX_CONFIG_BYTES));
-}
-
-/** @throws {CheckpointError} the checkpoint has not the tensors that the configuration calls for, and those alone */
-export function checkModel({ checkpoint, config }: Model): void {
-  using reader = new TensorReader(checkpoint);
-  checkTensors(config, reader);
-}
-
-/** Loads the weights; `logitRows` as for {@link Llama}. */
-export function loadModel(ops: Operations, { checkpoint, config }: Model, context: number, logitRows = 1): Llama {
-  using reader = new TensorReader(checkpoint);
-  const model = new Llama(ops, config, reader, context, logitRows);
-  reader.checkUnchanged();
-  return model;
-}
 
 /**
  * The ids of the prompt. Without one it is the published text, where tokenizer.json says how to encode it, or else the ids

@@ -1,5 +1,6 @@
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
+import { loadModel, type Model, openModel, openQuantized } from "../model/load.ts";
 import { type Decoder, type Trace, trace } from "../measure/compare.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { CheckpointError } from "../errors.ts";
@@ -11,7 +12,7 @@ import { nextTurn } from "../pace.ts";
 import { planQuantize } from "../quantize/quantize.ts";
 import { decodeQuantized, figures, type Measured, type Report } from "../report/figures.ts";
 import { type Against, verifyAgainst } from "../quantize/verify.ts";
-import { COMPARE_STEPS, openQuantized } from "./compare.ts";
+import { COMPARE_STEPS } from "../library/compare.ts";
 import { divergenceFields, fixed, openText, predictText } from "./compare_text.ts";
 import {
   type Arguments,
@@ -24,7 +25,7 @@ import {
   THREADS,
   type Values,
 } from "./arguments.ts";
-import { loadModel, type Model, openModel, PROMPT_FLAGS, promptOf } from "./model.ts";
+import { PROMPT_FLAGS, promptOf } from "./model.ts";
 import { type Fields, Fixed, interruptible, type Output, progressBar, withBar } from "./output.ts";
 import { VERSION } from "./version.ts";
 

@@ -7,11 +7,10 @@
 
 import { join } from "@std/path/join";
 import { compareWith, type Comparison, type Trace, trace } from "../measure/compare.ts";
-import { type Config, parseConfig } from "../model/config.ts";
-import { Llama } from "../model/llama.ts";
+import type { Llama } from "../model/llama.ts";
+import { loadModel, openModel } from "../model/load.ts";
 import type { BlockFormat } from "../format/blocks.ts";
-import { openCheckpoint, TensorReader } from "../format/checkpoint.ts";
-import { readText } from "../files/read.ts";
+import { openCheckpoint } from "../format/checkpoint.ts";
 import { generate } from "./gen.ts";
 import type { Operations } from "../kernels/operations.ts";
 import { planQuantize, quantize } from "../quantize/quantize.ts";
@@ -56,8 +55,5 @@ export async function runGate(directory: string, ops: Operations, prompt: readon
 }
 
 function load(directory: string, ops: Operations, prompt: readonly number[]): Llama {
-  const path = join(directory, "config.json");
-  const config: Config = parseConfig(path, readText(path, 1 << 20));
-  using reader = new TensorReader(openCheckpoint(directory));
-  return new Llama(ops, config, reader, prompt.length + GATE_STEPS);
+  return loadModel(ops, openModel(directory), prompt.length + GATE_STEPS);
 }

@@ -19,7 +19,7 @@ import { Xorshift32 } from "../random.ts";
 import { BYTE_LETTERS } from "../text/byte_letters.ts";
 
 /** The shape of the development model. */
-const SHAPE = {
+const SHAPE: Shape = {
   hidden: 256,
   intermediate: 768,
   layers: 4,
@@ -29,23 +29,52 @@ const SHAPE = {
   tied: true,
 };
 
-/** A shape as {@link SHAPE}. */
-export type Shape = typeof SHAPE;
+/** The shape of a model. */
+export interface Shape {
+  /** Values of a token between the layers. */
+  readonly hidden: number;
+  /** Values of a token within the feed-forward part of a layer. */
+  readonly intermediate: number;
+  /** Layers. */
+  readonly layers: number;
+  /** Query heads. */
+  readonly heads: number;
+  /** Key and value heads. */
+  readonly kvHeads: number;
+  /** Tokens. */
+  readonly vocabulary: number;
+  /** Whether the logits use the embedding. */
+  readonly tied: boolean;
+}
+
+/** Options of {@link generate}. */
+export interface GenerateModelOptions {
+  /** The seed of the weights (default: 0). */
+  readonly seed?: number;
+  /**
+   * The `levels` of a block format: every block of 32 weights then has a value of +levels or -levels, and all are integers
+   * in its range, so that the scale is one and quantizing changes nothing.
+   */
+  readonly exact?: number;
+  /** Replace an existing checkpoint. */
+  readonly force?: boolean;
+  /** The shape (default: 4 layers, a vocabulary of 8192, 10 MB). */
+  readonly shape?: Shape;
+}
 
 /** Writes 32 BF16 weights of one block. */
 type Fill = (out: Uint16Array, random: Xorshift32) => void;
 
 /**
- * Writes a model with config.json, vocab.json and merges.txt to `directory`.
+ * Writes a model with random weights, config.json, vocab.json and merges.txt to a directory, for trying things without a
+ * download.
  *
- * @param exact the `levels` of a block format: every block of 32 weights then has a value of +levels or -levels, and
- * all are integers in its range, so that the scale is one and quantizing changes nothing
  * @throws {Refusal} the directory holds a checkpoint and `force` is not set
  * @throws {SystemError} it can't be written
  */
 export function generate(
   directory: string,
-  { seed = 0, exact, force = false, shape = SHAPE }: { seed?: number; exact?: number; force?: boolean; shape?: Shape },
+  { seed = 0, exact, force = false, shape = SHAPE }: GenerateModelOptions = {},
 ): void {
   const seen = checkOutput(directory, undefined, [MODEL_FILE, "config.json", "vocab.json", "merges.txt"], force);
   using files = new NewFiles(directory, seen);

@@ -7,7 +7,7 @@
 import { writeAt } from "./read.ts";
 import type { NewFile } from "./new_files.ts";
 import type { Hash } from "node:crypto";
-import { pacer } from "../pace.ts";
+import { pacer, type Watch } from "../pace.ts";
 
 /** An incremental SHA-256 (FIPS 180-4), which uses the processor's instructions for it if there are any. */
 export async function sha256(): Promise<Hash> {
@@ -16,18 +16,16 @@ export async function sha256(): Promise<Hash> {
   return createHash("sha256");
 }
 
-/** Options for writing a new file from an existing one. */
-export interface WriteOptions {
+/** Options for writing a new file from an existing one; the progress is in bytes of the new file. */
+export interface WriteOptions extends Watch {
   /** Overwrite existing files. */
-  readonly force: boolean;
-  readonly signal?: AbortSignal;
-  /** Called with the number of bytes written so far. */
-  readonly progress?: (bytes: number) => void;
+  readonly force?: boolean;
 }
 
 /**
  * Writes the parts one after the other, and lets signals be handled in between.
  *
+ * @param total bytes of all parts
  * @returns the file's SHA-256 in hexadecimal
  * @throws {SystemError} such as a full disk
  * @throws the reason of `signal`, once that is aborted
@@ -35,7 +33,8 @@ export interface WriteOptions {
 export async function writeParts(
   { file, partial }: Pick<NewFile, "file" | "partial">,
   parts: Iterable<Uint8Array>,
-  { signal, progress }: Pick<WriteOptions, "signal" | "progress">,
+  total: number,
+  { signal, progress }: Watch,
 ): Promise<string> {
   const digest = await sha256();
   const pause = pacer(signal);
@@ -44,7 +43,7 @@ export async function writeParts(
     writeAt(file, partial, offset, bytes);
     digest.update(bytes);
     offset += bytes.length;
-    progress?.(offset);
+    progress?.(offset, total);
     await pause();
   }
   return digest.digest("hex");

@@ -42,11 +42,13 @@ export interface Common {
 
 /** A format that a training stack writes; a source of quantization. */
 export interface FloatFormat extends Common {
+  /** Tells it from a block format. */
   readonly kind: "float";
 }
 
 /** A block format: a binary16 scale and {@link BLOCK} integers. */
 export interface BlockFormat extends Common {
+  /** Tells it from a float format. */
   readonly kind: "block";
   /** Bits of a payload value, at most 8: a width of this many bits. */
   readonly bits: number;
@@ -69,11 +71,18 @@ export type Format = FloatFormat | BlockFormat;
 
 /** Why a block can't be encoded. */
 export class BlockRefusal extends Error {
+  /** The name of the class. */
   override name = "BlockRefusal";
 
   /**
    * @param column the weight in the block, 0 to 31, or -1 for the scale
    * @param value the weight, or max |w| / levels for the scale
+   */
+  /**
+   * Why a block is refused.
+   *
+   * @param column the weight, or -1 for the scale
+   * @param value what it is
    */
   constructor(readonly column: number, readonly value: number) {
     super(column < 0 ? `the scale ${value} rounds to infinity` : `weight ${column} is ${value}`);

@@ -61,9 +61,13 @@ const SHARD_NAME = "expected the name of a file in this directory";
 
 /** One tensor of a checkpoint, and where its bytes are. */
 export interface Tensor {
+  /** Its name. */
   readonly name: string;
+  /** The name of its format. */
   readonly dtype: string;
+  /** Rows and columns of a matrix, the length of a vector. */
   readonly shape: readonly number[];
+  /** Its size. */
   readonly bytes: number;
   /** Index into {@link Checkpoint.files}. */
   readonly file: number;
@@ -73,6 +77,7 @@ export interface Tensor {
 
 /** A file of a checkpoint. */
 export interface CheckpointFile {
+  /** Where it is. */
   readonly path: string;
   /** Its size. */
   readonly bytes: number;

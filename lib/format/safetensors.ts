@@ -52,11 +52,15 @@ const ELEMENT_BITS: ReadonlyMap<string, number> = new Map(Object.entries({
 
 /** One tensor of a header. */
 export interface TensorEntry {
+  /** Its name. */
   readonly name: string;
+  /** The name of its format. */
   readonly dtype: string;
+  /** Rows and columns of a matrix, the length of a vector. */
   readonly shape: readonly number[];
   /** First byte in the data section, and the byte after the last. */
   readonly begin: number;
+  /** The first byte after it. */
   readonly end: number;
 }
 

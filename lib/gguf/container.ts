@@ -60,18 +60,23 @@ const MIN_PAIR_BYTES = 8 + 1 + 4 + 1;
 
 /** One tensor of a file. */
 export interface GgufTensor {
+  /** Its name. */
   readonly name: string;
+  /** Its format. */
   readonly type: GgmlType;
   /** Slowest dimension first, as in safetensors; a file has them the other way round. */
   readonly shape: readonly number[];
   /** Where its bytes are in the file, and how many they are. */
   readonly offset: number;
+  /** Its size. */
   readonly bytes: number;
 }
 
 /** What stands before the data, checked. */
 export interface Gguf {
+  /** The version of GGUF. */
   readonly version: number;
+  /** The metadata by their keys. */
   readonly metadata: Metadata;
   /** In the order of their data. */
   readonly tensors: readonly GgufTensor[];
@@ -219,9 +224,13 @@ function padded(offset: number, alignment: number): number {
 
 /** What is to be written of a tensor. */
 export interface NewTensor {
+  /** Its name. */
   readonly name: string;
+  /** Its format. */
   readonly type: GgmlType;
+  /** Rows and columns of a matrix, the length of a vector: GGUF itself has them in reverse. */
   readonly shape: readonly number[];
+  /** Its size. */
   readonly bytes: number;
 }
 

@@ -18,7 +18,9 @@ const STEP = 1 << 20;
 
 /** A file to read from. */
 export interface ByteSource {
+  /** For messages. */
   readonly path: string;
+  /** How many there are. */
   readonly bytes: number;
   /** Fills `into` with the bytes from `offset` on, all of which the file has. */
   read(offset: number, into: Uint8Array): void;

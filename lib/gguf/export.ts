@@ -7,12 +7,15 @@
 
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
+import { join } from "@std/path/join";
 import type { Config } from "../model/config.ts";
+import { checkModel, MAX_CONFIG_BYTES, openModel } from "../model/load.ts";
+import { readJsonObject } from "../format/json.ts";
 import { architectureOf, interleaveRows, metadataOf, type NamedTensor, namedTensors, SOURCE_TENSORS } from "./names.ts";
 import { ROPE_FACTORS, ropeFactorsOf } from "./rope_scaling.ts";
 import { value } from "./values.ts";
 import { checkTensors } from "../model/tensors.ts";
-import { type Vocabulary, vocabularyMetadata } from "./vocabulary.ts";
+import { readVocabulary, type Vocabulary, vocabularyMetadata } from "./vocabulary.ts";
 import { CheckpointError } from "../errors.ts";
 import { F32, firstNotFinite, type Format, FORMATS, matrixBytes, WIDTHS } from "../format/blocks.ts";
 import { type Checkpoint, TensorReader } from "../format/checkpoint.ts";
@@ -28,26 +31,59 @@ import { type WriteOptions, writeParts } from "../files/write.ts";
 const CHUNK_BYTES = 4 << 20;
 
 /** A tensor of the new file. */
-interface Planned extends NewTensor {
+export interface ExportedTensor extends NewTensor {
+  /** Its type in the new file. */
   readonly type: ReadableType;
   /** Where it comes from; undefined for the factors of the frequencies, which are in `values`. */
   readonly source?: NamedTensor;
+  /** Its format in the checkpoint. */
   readonly from: Format;
+  /** Its values, where it comes from no tensor. */
   readonly values?: Float32Array<ArrayBuffer>;
 }
 
 /** What an export will write; made from headers and the tokenizer. */
 export interface ExportPlan {
+  /** The checkpoint. */
   readonly source: Checkpoint;
-  readonly headDim: number;
+  /** Its configuration. */
+  readonly config: Config;
+  /** Undefined where the checkpoint has no tokenizer. */
+  readonly vocabulary?: Vocabulary;
+  /** What llama.cpp calls the architecture. */
   readonly architecture: string;
-  readonly tensors: readonly Planned[];
+  /** The tensors of the new file, in their order. */
+  readonly tensors: readonly ExportedTensor[];
   /** The type of the matrices. */
   readonly type: ReadableType;
   /** All that stands before the data. */
   readonly header: Uint8Array<ArrayBuffer>;
   /** Bytes of the new file. */
   readonly bytes: number;
+}
+
+/** Options of {@link planExport}. */
+export interface PlanExportOptions {
+  /** llama.cpp's name of the pre-tokenizer (default: found from tokenizer.json). */
+  readonly pre?: string;
+}
+
+/**
+ * Decides what a GGUF file of a checkpoint will be.
+ *
+ * @param path the checkpoint, quantized or float: a directory, or a safetensors file
+ * @throws {CheckpointError} a file is bad, or llama.cpp can't run the model
+ * @throws {SystemError} a file can't be read
+ */
+export function planExport(path: string, { pre }: PlanExportOptions = {}): ExportPlan {
+  const model = openModel(path);
+  // First, since the vocabulary is as long as the configuration says.
+  checkModel(model);
+  const { checkpoint, config } = model;
+  const configPath = join(checkpoint.directory, "config.json");
+  const json = readJsonObject(configPath, MAX_CONFIG_BYTES);
+  const vocabulary = readVocabulary(checkpoint.directory, config.vocabulary, json, pre);
+  return planTensors(checkpoint, config, configPath, vocabulary);
 }
 
 /**
@@ -57,7 +93,7 @@ export interface ExportPlan {
  * @throws {CheckpointError} llama.cpp can't run the model, or a tensor is missing, not used, or of another shape or dtype
  * @throws {SystemError} the source can't be read
  */
-export function planExport(
+export function planTensors(
   source: Checkpoint,
   config: Config,
   configPath: string,
@@ -91,7 +127,7 @@ export function planExport(
   for (const [key, value] of vocabularyMetadata(vocabulary)) metadata.set(key, value);
   const header = serializeGguf(metadata, tensors);
   const bytes = offsetsOf(header.length, tensors).at(-1)!;
-  return { source, headDim: config.headDim, architecture, tensors, type, header, bytes };
+  return { source, config, vocabulary, architecture, tensors, type, header, bytes };
 }
 
 /** What to do about a format that llama.cpp lacks. */
@@ -102,7 +138,7 @@ const INSTEAD = {
   }, or export it as it is`,
 } as const;
 
-function plan(place: { path: string; tensor: string }, source: NamedTensor, dtype: string): Planned {
+function plan(place: { path: string; tensor: string }, source: NamedTensor, dtype: string): ExportedTensor {
   const { gguf: name, shape } = source;
   const from = FORMATS.get(dtype);
   const refuse = (problem: string) => new CheckpointError({ ...place, field: "dtype" }, problem);
@@ -117,7 +153,7 @@ function plan(place: { path: string; tensor: string }, source: NamedTensor, dtyp
 }
 
 /**
- * Writes the planned file. It appears when all is written and synced; until then, and after an error, what was there is
+ * Writes a checkpoint as a GGUF file. It appears when all is written and synced; until then, and after an error, what was there is
  * untouched.
  *
  * @returns the file's SHA-256 in hexadecimal
@@ -125,11 +161,23 @@ function plan(place: { path: string; tensor: string }, source: NamedTensor, dtyp
  * @throws {Refusal} the file is there and `force` is not set, or it is one of the source's
  * @throws {SystemError} such as a full disk, or a source that was changed meanwhile
  */
-export async function exportGguf(plan: ExportPlan, path: string, options: WriteOptions): Promise<string> {
-  const seen = checkOutputFile(path, [plan.source], options.force);
+export async function exportGguf(
+  source: string,
+  path: string,
+  options?: WriteOptions & PlanExportOptions,
+): Promise<string>;
+/** Writes a plan of {@link planExport}. */
+export async function exportGguf(plan: ExportPlan, path: string, options?: WriteOptions): Promise<string>;
+export async function exportGguf(
+  from: ExportPlan | string,
+  path: string,
+  options: WriteOptions & PlanExportOptions = {},
+): Promise<string> {
+  const plan = typeof from === "string" ? planExport(from, options) : from;
+  const seen = checkOutputFile(path, [plan.source], options.force ?? false);
   using reader = new TensorReader(plan.source);
   using files = new NewFiles(dirname(path), seen);
-  const digest = await writeParts(files.create(basename(path), plan.bytes), partsOf(plan, reader), options);
+  const digest = await writeParts(files.create(basename(path), plan.bytes), partsOf(plan, reader), plan.bytes, options);
   reader.checkUnchanged();
   files.commit();
   return digest;
@@ -141,7 +189,7 @@ function* partsOf(plan: ExportPlan, reader: TensorReader): Generator<Uint8Array>
   yield plan.header;
   for (const [n, tensor] of plan.tensors.entries()) {
     let offset = offsets[n];
-    for (const bytes of chunksOf(tensor, plan.headDim, reader)) {
+    for (const bytes of chunksOf(tensor, plan.config.headDim, reader)) {
       yield bytes;
       offset += bytes.length;
     }
@@ -150,7 +198,7 @@ function* partsOf(plan: ExportPlan, reader: TensorReader): Generator<Uint8Array>
 }
 
 /** The bytes of a tensor in the new file, chunk by chunk. */
-function* chunksOf(tensor: Planned, headDim: number, reader: TensorReader): Generator<Uint8Array> {
+function* chunksOf(tensor: ExportedTensor, headDim: number, reader: TensorReader): Generator<Uint8Array> {
   const { source, from, shape, type } = tensor;
   if (source === undefined) return yield new Uint8Array(tensor.values!.buffer);
   const [rows, columns = 1] = shape;

@@ -34,10 +34,10 @@ import { scalarKernels } from "../kernels/codec.ts";
 import { type WriteOptions, writeParts } from "../files/write.ts";
 
 /** What the weights of an import become. */
-export const DTYPES = ["bf16", "f16", "f32", "same"] as const;
+export const DTYPES: readonly Dtype[] = ["bf16", "f16", "f32", "same"];
 
 /** A value of {@link DTYPES}. */
-export type Dtype = typeof DTYPES[number];
+export type Dtype = "bf16" | "f16" | "f32" | "same";
 
 /** Bytes of a tensor that are held at once, where its heads are not larger. */
 const CHUNK_BYTES = 1 << 20;
@@ -50,22 +50,29 @@ const TORCH: ReadonlyMap<string, string> = new Map([["BF16", "bfloat16"], ["F16"
 const FLOATS: ReadonlyMap<string, FloatFormat> = new Map(Object.values(TARGETS).map((format) => [format.name, format]));
 
 /** A tensor of the new file. */
-interface Planned {
+export interface ImportedTensor {
+  /** Its names in both files, and its shape. */
   readonly names: NamedTensor;
+  /** The tensor of the GGUF file. */
   readonly source: GgufTensor;
+  /** Its format in the checkpoint. */
   readonly to: FloatFormat | BlockFormat;
+  /** Its size there. */
   readonly bytes: number;
 }
 
 /** What an import will write; made from all that stands before the data, and the vectors. */
 export interface ImportPlan {
+  /** The GGUF file. */
   readonly path: string;
   /** What the file was when it was planned; see `reopen`. */
   readonly version: string;
+  /** Values of a head. */
   readonly headDim: number;
+  /** What llama.cpp calls the architecture. */
   readonly architecture: string;
   /** In the order of the checkpoint that was exported, or by name. */
-  readonly tensors: readonly Planned[];
+  readonly tensors: readonly ImportedTensor[];
   /** The format of the matrices. */
   readonly format: FloatFormat | BlockFormat;
   /** The length field and header of the new file. */
@@ -161,7 +168,7 @@ function plan(
     { subject: "the metadata call", model: architecture },
     (name) => name === ROPE_FACTORS,
   );
-  const planned = Array.from(namedTensors(architecture, config), (names): Planned => {
+  const planned = Array.from(namedTensors(architecture, config), (names): ImportedTensor => {
     const source = found.get(names.gguf)!;
     const recorded = dtype === "same" ? FLOATS.get(original.get(names.huggingFace) ?? "") : undefined;
     const to = source.shape.length === 1
@@ -173,7 +180,7 @@ function plan(
   });
   // In the order of the checkpoint that was exported; the others follow by name.
   const ranks = new Map([...original.keys()].map((name, rank) => [name, rank]));
-  const rank = ({ names }: Planned) => ranks.get(names.huggingFace) ?? ranks.size;
+  const rank = ({ names }: ImportedTensor) => ranks.get(names.huggingFace) ?? ranks.size;
   planned.sort((a, b) => rank(a) - rank(b) || (a.names.huggingFace < b.names.huggingFace ? -1 : 1));
   const header = serializeHeader(
     format.kind === "block" ? declarationOf(format) : { format: "pt" },
@@ -236,7 +243,7 @@ function vectorFormat(values: Float32Array, format: FloatFormat | BlockFormat): 
 }
 
 /**
- * Writes the planned directory. Its files appear when all is written and synced; until then, and after an error, what was
+ * Writes a GGUF file of a model as a checkpoint. Its files appear when all is written and synced; until then, and after an error, what was
  * there is untouched.
  *
  * @returns the SHA-256 of model.safetensors in hexadecimal
@@ -245,13 +252,25 @@ function vectorFormat(values: Float32Array, format: FloatFormat | BlockFormat): 
  * @throws {SystemError} such as a full disk, a source that was changed meanwhile, or another process that wrote a
  * checkpoint to the directory meanwhile
  */
-export async function importGguf(plan: ImportPlan, directory: string, options: WriteOptions): Promise<string> {
-  const seen = checkTarget(plan, directory, options.force);
+export async function importGguf(
+  source: string,
+  directory: string,
+  options?: WriteOptions & { readonly dtype?: Dtype },
+): Promise<string>;
+/** Writes a plan of {@link planImport}. */
+export async function importGguf(plan: ImportPlan, directory: string, options?: WriteOptions): Promise<string>;
+export async function importGguf(
+  from: ImportPlan | string,
+  directory: string,
+  options: WriteOptions & { readonly dtype?: Dtype } = {},
+): Promise<string> {
+  const plan = typeof from === "string" ? planImport(from, options.dtype) : from;
+  const seen = checkTarget(plan, directory, options.force ?? false);
   using source = reopen(plan.path, plan.version);
   using files = new NewFiles(directory, seen);
   const read = (offset: number, into: Uint8Array) => readAt(source, plan.path, offset, into);
   for (const [name, text] of plan.files) files.write(name, new TextEncoder().encode(text));
-  const digest = await writeParts(files.create(MODEL_FILE, plan.bytes), partsOf(plan, read), options);
+  const digest = await writeParts(files.create(MODEL_FILE, plan.bytes), partsOf(plan, read), plan.bytes, options);
   checkUnchanged([plan]);
   files.commit();
   return digest;
@@ -278,7 +297,7 @@ function checkTarget(plan: ImportPlan, directory: string, force: boolean): Seen 
 }
 
 /** The bytes of a tensor in the new file, chunk by chunk. */
-function* chunksOf(plan: ImportPlan, tensor: Planned, read: Read): Generator<Uint8Array> {
+function* chunksOf(plan: ImportPlan, tensor: ImportedTensor, read: Read): Generator<Uint8Array> {
   const { names, source } = tensor;
   // A vector is a column, but for a type whose blocks lie along it.
   const [rows, columns] = source.shape.length === 1 && source.type.blockWeights === 1
@@ -297,7 +316,7 @@ function* chunksOf(plan: ImportPlan, tensor: Planned, read: Read): Generator<Uin
 
 function converted(
   path: string,
-  { source, to }: Planned,
+  { source, to }: ImportedTensor,
   bytes: Uint8Array<ArrayBuffer>,
   row: number,
   columns: number,

@@ -75,8 +75,11 @@ export const SOURCE_TENSORS = "rabbit.tensors";
 
 /** A tensor of the model under both names. */
 export interface NamedTensor {
+  /** The name in a GGUF file. */
   readonly gguf: string;
+  /** The name in a checkpoint. */
   readonly huggingFace: string;
+  /** Rows and columns of a matrix, the length of a vector. */
   readonly shape: readonly number[];
   /** Its rows are those of heads of headDim rows, which GGUF interleaves ({@link interleaveRows}). */
   readonly interleaved: boolean;

@@ -19,6 +19,7 @@ export interface GgmlType {
   readonly name: string;
   /** Weights in a block, and bytes. */
   readonly blockWeights: number;
+  /** Bytes of a block. */
   readonly blockBytes: number;
   /** Absent for the types that rabbit knows by size alone. */
   readonly decode?: Decode;
@@ -26,11 +27,13 @@ export interface GgmlType {
   readonly twin?: Format;
   /** Turn blocks of the twin into this type's and back, in place, where the bytes differ. */
   fromTwin?(blocks: Uint8Array): void;
+  /** The inverse of `fromTwin`. */
   toTwin?(blocks: Uint8Array): void;
 }
 
 /** A type that rabbit reads. */
 export interface ReadableType extends GgmlType {
+  /** Decodes blocks. */
   readonly decode: Decode;
   /** llama.cpp's number (llama_ftype) for a file whose weights are mostly of this type; it is only shown. */
   readonly fileType: number;

@@ -44,6 +44,7 @@ export interface Vocabulary {
   readonly special: ReadonlyMap<Special, number>;
   /** Whether a text begins with the bos token, and ends with the eos token. */
   readonly addBos: boolean;
+  /** Whether it puts the token eos behind a text. */
   readonly addEos: boolean;
   /** Jinja. */
   readonly chatTemplate?: string;

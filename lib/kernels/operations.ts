@@ -14,19 +14,25 @@ export { CHUNK as ATTENTION_CHUNK, COLUMNS };
 
 /** A loaded matrix of rows x columns weights. */
 export interface Matrix {
+  /** The format of the weights. */
   readonly format: Format;
+  /** Values of a result. */
   readonly rows: number;
+  /** Values of what is multiplied. */
   readonly columns: number;
 }
 
 /** A loaded vector of weights, in binary32. */
 export interface Vector {
+  /** How many weights. */
   readonly length: number;
 }
 
 /** Activations: up to `tokens` rows of `width` binary32. */
 export interface Buffer {
+  /** The most rows. */
   readonly tokens: number;
+  /** Values of a row. */
   readonly width: number;
 }
 
@@ -35,13 +41,17 @@ export interface Buffer {
  * activations, as integers with one scale a head (see {@link cacheFor}).
  */
 export interface Cache {
+  /** The most positions. */
   readonly positions: number;
+  /** Heads of a position. */
   readonly heads: number;
+  /** Values of a head. */
   readonly headDim: number;
 }
 
 /** Cosines and sines of the rotary embedding: for each position headDim / 2 of both. */
 export interface RopeTable {
+  /** How many positions. */
   readonly positions: number;
   /** Values for each position: headDim. */
   readonly width: number;
@@ -49,6 +59,7 @@ export interface RopeTable {
 
 /** The rows of a buffer that an operation reads, with or without RMSNorm. */
 export interface Input {
+  /** The buffer. */
   readonly from: Buffer;
   /** The first row; 0 if it is not given. */
   readonly first?: number;
@@ -58,25 +69,35 @@ export interface Input {
 
 /** The parameters of an RMSNorm. */
 export interface Norm {
+  /** A factor for each value of a row. */
   readonly weight: Vector;
+  /** What is added to the mean of the squares. */
   readonly eps: number;
 }
 
 /** One matrix of a projection, and where its product goes. */
 export interface Projection {
+  /** The matrix. */
   readonly matrix: Matrix;
   /** Added to the product. */
   readonly bias?: Vector;
+  /** Where the product goes. */
   readonly out: Buffer;
 }
 
 /** The parameters of {@link Operations.attend}. */
 export interface Attention {
+  /** The queries. */
   readonly q: Buffer;
+  /** The keys. */
   readonly k: Buffer;
+  /** The values. */
   readonly v: Buffer;
+  /** Where the result goes. */
   readonly out: Buffer;
+  /** The keys and values of all positions. */
   readonly cache: Cache;
+  /** What queries and keys are rotated with. */
   readonly rope: RopeTable;
   /** Query heads; the cache has the number of key and value heads. */
   readonly heads: number;
@@ -84,6 +105,7 @@ export interface Attention {
   readonly position: number;
   /** RMSNorm of each head before the rotation (Qwen3). */
   readonly qNorm?: Norm;
+  /** The same of each key head. */
   readonly kNorm?: Norm;
 }
 
@@ -95,8 +117,14 @@ export type ReadBytes = (offset: number, into: Uint8Array) => void;
  * is a binary16, that is not finite. Weights of other formats may be what they are, and show in the logits.
  */
 export class BadScale extends Error {
+  /** The name of the class. */
   override name = "BadScale";
 
+  /**
+   * Why a matrix is refused.
+   *
+   * @param block the block, counted from the first of the matrix
+   */
   constructor(readonly block: number) {
     super(`block ${block} is not finite`);
   }

@@ -70,6 +70,7 @@ const OPERATION_COMMANDS = 2;
 
 /** Options of {@link Pool}. */
 export interface PoolOptions {
+  /** Threads in all, the calling one among them. */
   readonly threads: number;
   /** What block formats are multiplied with; `f32` is exact. */
   readonly activations?: Activations;
@@ -109,6 +110,7 @@ export class Pool implements Operations {
   #ids = 0;
   #prepared = 0;
 
+  /** Starts the threads. */
   constructor(
     { threads, activations = "f32", memoryBytes = MAX_PAGES * PAGE - MARGIN_BYTES, guardBytes = 0 }: PoolOptions,
   ) {

@@ -76,6 +76,11 @@ export class Reference implements Operations {
   readonly #caches = new Handles<Cache, PlainCache>("cache");
   readonly #tables = new Handles<RopeTable, Float32Array>("table");
 
+  /**
+   * Starts with nothing loaded.
+   *
+   * @param activations what block formats are multiplied with
+   */
   constructor(readonly activations: Activations = "f32") {}
 
   matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix {

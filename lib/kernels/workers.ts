@@ -1,6 +1,6 @@
 /**
- * Threads of the system: workers of Deno, or of node:worker_threads. A message is what the structured clone algorithm
- * takes, memories that are shared among them.
+ * Threads of the system: workers of Deno, or of node:worker_threads. A message is any value that can be structured-cloned,
+ * shared memories included.
  *
  * @module
  */
@@ -8,11 +8,23 @@
 import { IN_DENO } from "../files/system.ts";
 import { builtin } from "../files/system_node.ts";
 
-/** A thread, as the one that has started it sees it. */
+/** The limit on the number of threads; each costs memory. */
+export const MAX_THREADS = 256;
+
+/** The default number of threads: one for each processor. */
+export const DEFAULT_THREADS: number = Math.min(navigator.hardwareConcurrency, MAX_THREADS);
+
+/** Checks a number of threads. @throws {RangeError} it is out of range */
+export function threadCount(asked: number = DEFAULT_THREADS): number {
+  if (Number.isInteger(asked) && asked >= 1 && asked <= MAX_THREADS) return asked;
+  throw new RangeError(`${asked} threads: a whole number from 1 to ${MAX_THREADS} is needed`);
+}
+
+/** A thread, for the thread that started it. */
 export interface SystemWorker<To, From> {
   /** Called with each message of the thread. */
   onMessage?: (message: From) => void;
-  /** Called with what the thread fails with; without it the error is one of the whole program. */
+  /** Called if the thread fails; if it is not set, the error is uncaught. */
   onError?: (error: string) => void;
   /** Sends it a message. */
   post(message: To): void;
@@ -23,8 +35,8 @@ export interface SystemWorker<To, From> {
 let confines = false;
 
 /**
- * Says that this program was started with --unstable-worker-options: Deno ends one that was not as soon as it asks for a
- * thread without permissions.
+ * Declares that the program was started with --unstable-worker-options. Without that flag Deno exits when a worker without
+ * permissions is started.
  */
 export function confineWorkers(): void {
   confines = true;
@@ -33,7 +45,7 @@ export function confineWorkers(): void {
 /**
  * Starts a thread that runs a module.
  *
- * @param confined without permissions, where {@link confineWorkers} says that this can be had
+ * @param confined start it without permissions, if {@link confineWorkers} was called
  */
 export function startWorker<To, From>(module: URL, confined = false): SystemWorker<To, From> {
   if (!IN_DENO) return startNodeWorker(module);
@@ -68,9 +80,9 @@ function startNodeWorker<To, From>(module: URL): SystemWorker<To, From> {
 }
 
 /**
- * In a thread: calls `handle` with each message.
+ * Calls `handle` with each message; for use in a thread.
  *
- * @returns a function that sends a message to who has started the thread
+ * @returns a function that sends a message to the thread that started this one
  */
 export function listen<To, From>(handle: (message: To) => void): (message: From) => void {
   if (!IN_DENO) {

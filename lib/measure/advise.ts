@@ -8,7 +8,7 @@
 import { trace } from "./compare.ts";
 import { checkFinite, greedy } from "../text/sample.ts";
 import { Difference, Distribution, Divergence, margin } from "./metrics.ts";
-import { pacer } from "../pace.ts";
+import { pacer, type Watch } from "../pace.ts";
 import type { TextModel } from "./perplexity.ts";
 
 /** Tokens of an answer: as many as `compare` decodes. */
@@ -41,6 +41,7 @@ export const MAX_KL = 0.02;
 
 /** What a width did to the answers. */
 export interface Answers {
+  /** Prompts that were answered. */
   readonly prompts: number;
   /** Prompts whose answer is kept: at each step where the float model is not near a tie, the best token is the same. */
   kept: number;
@@ -50,13 +51,10 @@ export interface Answers {
   readonly divergence: Divergence;
 }
 
-/** Options of {@link measureAnswers}. */
-export interface AnswerOptions {
+/** Options of {@link measureAnswers}; the progress is in tokens, those of each prompt and {@link ANSWER_STEPS}. */
+export interface AnswerOptions extends Watch {
   /** Logits of a row. */
   readonly vocabulary: number;
-  readonly signal?: AbortSignal;
-  /** Called with the tokens that all models have been fed: those of each prompt, and {@link ANSWER_STEPS}. */
-  readonly progress?: (done: number) => void;
 }
 
 /**
@@ -77,6 +75,7 @@ export async function measureAnswers(
   });
   const [p, q] = [new Distribution(vocabulary), new Distribution(vocabulary)];
   const pause = pacer(signal);
+  const total = prompts.reduce((sum, { length }) => sum + length + ANSWER_STEPS, 0);
   let done = 0;
   for (const prompt of prompts) {
     float.rewind(0);
@@ -97,14 +96,17 @@ export async function measureAnswers(
       });
       if (kept) result.kept++;
     }
-    progress?.(done += prompt.length + ANSWER_STEPS);
+    progress?.(done += prompt.length + ANSWER_STEPS, total);
     await pause();
   }
   return results;
 }
 
+/** What is asked of a width. */
+export type Rule = "answers" | "perplexity" | "kl";
+
 /** What the rule asks of a width. */
-const RULES = ["answers", "perplexity", "kl"] as const;
+const RULES: readonly Rule[] = ["answers", "perplexity", "kl"];
 
 /**
  * The rule: a width suffices when all answers are kept, the perplexity of the text grows to less than {@link MAX_RATIO}
@@ -114,7 +116,7 @@ const RULES = ["answers", "perplexity", "kl"] as const;
  * @param text what the width makes of the text; without one, the float model's own answers are the text
  * @returns what the width fails; nothing when it suffices
  */
-export function failures(answers: Answers, text: Divergence): typeof RULES[number][] {
+export function failures(answers: Answers, text: Divergence): Rule[] {
   const { float, ratio, kl } = text;
   const kept = {
     answers: answers.kept === answers.prompts,

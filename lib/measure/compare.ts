@@ -4,6 +4,7 @@
  * @module
  */
 
+import { finish, type Work } from "../pace.ts";
 import { greedy } from "../text/sample.ts";
 import { Difference } from "./metrics.ts";
 
@@ -17,6 +18,7 @@ export interface Decoder {
 
 /** What the float model did: kept while the other model runs. */
 export interface Trace {
+  /** The prompt. */
   readonly prompt: readonly number[];
   /** The greedy answer. */
   readonly tokens: readonly number[];
@@ -28,6 +30,7 @@ export interface Trace {
 
 /** What {@link compareWith} measured. */
 export interface Comparison {
+  /** The model's own answer. */
   readonly tokens: readonly number[];
   /** Whether the two greedy answers are the same. */
   readonly match: boolean;
@@ -43,19 +46,27 @@ export interface Comparison {
  * @param fed called after the prompt and after each token
  */
 export function trace(model: Decoder, prompt: readonly number[], steps: number, fed?: () => void): Trace {
-  const feed = (ids: readonly number[]) => {
-    const logits = model.feed(ids).slice();
-    fed?.();
-    return logits;
-  };
-  const prefill = feed(prompt);
+  return finish(tracing(model, prompt, steps, fed));
+}
+
+/** {@link trace} as work that yields after the prompt and after each token. */
+export function* tracing(
+  model: Decoder,
+  prompt: readonly number[],
+  steps: number,
+  fed?: () => void,
+): Work<Trace> {
   const logits: Float32Array[] = [];
   const tokens: number[] = [];
-  for (let last: Float32Array = prefill; tokens.length < steps; last = logits.at(-1)!) {
-    tokens.push(greedy(last));
-    logits.push(feed(tokens.slice(-1)));
+  for (let next = prompt; logits.length <= steps; next = tokens.slice(-1)) {
+    const last = model.feed(next).slice();
+    logits.push(last);
+    fed?.();
+    yield;
+    if (tokens.length < steps) tokens.push(greedy(last));
   }
-  return { prompt, tokens, prefill, logits };
+  const [prefill, ...rest] = logits;
+  return { prompt, tokens, prefill, logits: rest };
 }
 
 /** Sees the logits of {@link compareWith}, which are finite, and valid during a call. */
@@ -68,6 +79,11 @@ export interface Observer {
 
 /** Decodes the float model's tokens with the other model and compares the logits, then decodes its own answer. */
 export function compareWith(model: Decoder, float: Trace, observer?: Observer): Comparison {
+  return finish(comparing(model, float, observer));
+}
+
+/** {@link compareWith} as work that yields after the prompt and after each token. */
+export function* comparing(model: Decoder, float: Trace, observer?: Observer): Work<Comparison> {
   const prefill = new Difference();
   const steps = new Difference();
   const follow = (step: number, ids: readonly number[]) => {
@@ -79,7 +95,11 @@ export function compareWith(model: Decoder, float: Trace, observer?: Observer): 
     return choice;
   };
   // As long as its own answer is the float model's, the model has been fed it already.
-  const choices = [follow(0, float.prompt), ...float.tokens.map((token, n) => follow(n + 1, [token]))];
+  const choices: number[] = [];
+  for (const ids of [float.prompt, ...float.tokens.map((token) => [token])]) {
+    choices.push(follow(choices.length, ids));
+    yield;
+  }
   const same = float.tokens.findIndex((token, n) => token !== choices[n]);
   if (same < 0) return { tokens: float.tokens, match: true, prefill, steps };
   const tokens = choices.slice(0, same + 1);
@@ -89,6 +109,7 @@ export function compareWith(model: Decoder, float: Trace, observer?: Observer): 
     const choice = greedy(logits);
     observer?.own(tokens.length, logits);
     tokens.push(choice);
+    yield;
   }
   return { tokens, match: false, prefill, steps };
 }

@@ -66,7 +66,9 @@ export function figureOf(value: number): Figure {
 
 /** A value and its standard error; the error of one observation is NaN. */
 export interface Estimate {
+  /** The value. */
   readonly value: number;
+  /** Its standard error. */
   readonly error: number;
 }
 
@@ -110,7 +112,11 @@ export class Distribution {
   #sum = 0;
   #logSum = 0;
 
-  /** @param vocabulary logits of a row */
+  /**
+   * Room for one row.
+   *
+   * @param vocabulary logits of a row
+   */
   constructor(vocabulary: number) {
     this.weights = new Float64Array(vocabulary);
   }

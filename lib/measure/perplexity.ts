@@ -5,10 +5,10 @@
  * @module
  */
 
-import { type Decoder } from "./compare.ts";
+import type { Decoder } from "./compare.ts";
 import { checkFinite } from "../text/sample.ts";
 import { Distribution, Divergence } from "./metrics.ts";
-import { pacer } from "../pace.ts";
+import { pacer, type Watch } from "../pace.ts";
 
 /** A model that says what follows each token. */
 export interface TextModel extends Decoder {
@@ -18,9 +18,11 @@ export interface TextModel extends Decoder {
 
 /** Tokens start to end of a text (end is the first that is not in it), which begin without a context. */
 export interface Window {
+  /** The first token. */
   readonly start: number;
   /** The first token that is scored; so are all after it. Always after `start`. */
   readonly scored: number;
+  /** The first token after it. */
   readonly end: number;
 }
 
@@ -51,13 +53,10 @@ export function fedTokens(windows: readonly Window[]): number {
   return windows.reduce((sum, { start, end }) => sum + end - 1 - start, 0);
 }
 
-/** Options of {@link measureText}. */
-export interface TextOptions {
+/** Options of {@link measureText}; the progress is in tokens, those of {@link fedTokens}. */
+export interface TextOptions extends Watch {
   /** Logits of a row. */
   readonly vocabulary: number;
-  readonly signal?: AbortSignal;
-  /** Called with the tokens that all models have been fed, of {@link fedTokens}. */
-  readonly progress?: (done: number) => void;
 }
 
 /**
@@ -79,6 +78,7 @@ export async function measureText(
   const kept = Array.from({ length: LOGIT_ROWS }, () => new Float32Array(vocabulary));
   const [p, q] = [new Distribution(vocabulary), new Distribution(vocabulary)];
   const pause = pacer(signal);
+  const total = fedTokens(windows);
   let done = 0;
   for (const { start, scored, end } of windows) {
     for (const model of [float, ...quants]) {
@@ -97,7 +97,7 @@ export async function measureText(
         });
       }
       done += batch.length;
-      progress?.(done);
+      progress?.(done, total);
       await pause();
     }
   }

@@ -199,13 +199,21 @@ const OTHERS: ReadonlyMap<string, readonly unknown[]> = new Map<string, readonly
 
 /** A checked configuration. */
 export interface Config extends Family {
+  /** The class of transformers, such as LlamaForCausalLM. */
   readonly architecture: string;
+  /** Values of a token between the layers. */
   readonly hidden: number;
+  /** Values of a token within the feed-forward part of a layer. */
   readonly intermediate: number;
+  /** Layers. */
   readonly layers: number;
+  /** Query heads. */
   readonly heads: number;
+  /** Key and value heads. */
   readonly kvHeads: number;
+  /** Values of a head. */
   readonly headDim: number;
+  /** Token ids, from 0 on. */
   readonly vocabulary: number;
   /** The longest context, in tokens. */
   readonly maxPositions: number;
@@ -214,9 +222,11 @@ export interface Config extends Family {
    * Undefined: there is none.
    */
   readonly window?: number;
+  /** What RMSNorm adds to the mean of the squares. */
   readonly normEps: number;
   /** Angles of the rotary embedding per position, headDim / 2 of them, in radians. */
   readonly ropeFrequencies: readonly number[];
+  /** The parameters of the rotary embedding. */
   readonly rope: Rope;
   /** Whether the logits use the embedding. */
   readonly tied: boolean;

@@ -8,6 +8,7 @@
  */
 
 import { CheckpointError, LimitError } from "../errors.ts";
+import { finish, type Work } from "../pace.ts";
 import { FORMATS } from "../format/blocks.ts";
 import { notFinite } from "../format/not_finite.ts";
 import {
@@ -81,27 +82,37 @@ export class Llama {
    *
    * @param context the most tokens that will be fed
    * @param logitRows the most tokens of one batch whose logits are wanted
+   * @param weights those of the model, where they are loaded already
    * @throws {CheckpointError} a tensor is missing, has another shape or is not used, or a scale is not finite
    * @throws {LimitError} the context is longer than the model's, or than its sliding window
    */
-  constructor(ops: Operations, config: Config, source: TensorSource, context: number, logitRows = 1) {
-    if (context > config.maxPositions) {
-      throw new LimitError(
-        `${context} tokens are more than the model's context of ${config.maxPositions} (max_position_embeddings); ` +
-          "use a shorter prompt or fewer steps",
-      );
-    }
-    if (config.window !== undefined && context > config.window) {
-      throw new LimitError(
-        `${context} tokens are more than the model's window of ${config.window} (sliding_window), and the decoder ` +
-          "knows no windows; use a shorter prompt or fewer steps",
-      );
-    }
+  constructor(
+    ops: Operations,
+    config: Config,
+    source: TensorSource,
+    context: number,
+    logitRows = 1,
+    weights?: Weights,
+  ) {
+    checkContext(config, context);
     this.#ops = ops;
     this.config = config;
     this.context = context;
-    this.#weights = loadWeights(ops, config, source);
+    this.#weights = weights ?? finish(loadWeights(ops, config, source));
     this.#state = makeState(ops, config, context, logitRows);
+  }
+
+  /** Loads a model as the constructor does, as work that yields after each layer. */
+  static *loading(
+    ops: Operations,
+    config: Config,
+    source: TensorSource,
+    context: number,
+    logitRows = 1,
+  ): Work<Llama> {
+    checkContext(config, context);
+    const weights = yield* loadWeights(ops, config, source);
+    return new Llama(ops, config, source, context, logitRows, weights);
   }
 
   /** Tokens that were fed. */
@@ -171,7 +182,24 @@ export class Llama {
   }
 }
 
-function loadWeights(ops: Operations, config: Config, source: TensorSource): Weights {
+/** @throws {LimitError} as {@link Llama} */
+function checkContext(config: Config, context: number): void {
+  if (context > config.maxPositions) {
+    throw new LimitError(
+      `${context} tokens are more than the model's context of ${config.maxPositions} (max_position_embeddings); ` +
+        "use a shorter prompt or fewer steps",
+    );
+  }
+  if (config.window !== undefined && context > config.window) {
+    throw new LimitError(
+      `${context} tokens are more than the model's window of ${config.window} (sliding_window), and the decoder ` +
+        "knows no windows; use a shorter prompt or fewer steps",
+    );
+  }
+}
+
+/** Loads the weights of a model, as work that yields after each layer. @throws {CheckpointError} as {@link Llama} */
+function* loadWeights(ops: Operations, config: Config, source: TensorSource): Work<Weights> {
   const tensors = checkTensors(config, source);
   const find = (part: Part, layer?: number) => {
     const name = nameOfPart(part, layer);
@@ -199,23 +227,27 @@ function loadWeights(ops: Operations, config: Config, source: TensorSource): Wei
   const { qkvBias, outputBias, headNorm, tied } = config;
 
   const embedding = matrix("embedding");
-  const layers = Array.from({ length: config.layers }, (_, n): Layer => ({
-    attentionNorm: norm("attentionNorm", n),
-    q: matrix("q", n),
-    k: matrix("k", n),
-    v: matrix("v", n),
-    qBias: qkvBias ? vector("qBias", n) : undefined,
-    kBias: qkvBias ? vector("kBias", n) : undefined,
-    vBias: qkvBias ? vector("vBias", n) : undefined,
-    qNorm: headNorm ? norm("qNorm", n) : undefined,
-    kNorm: headNorm ? norm("kNorm", n) : undefined,
-    o: matrix("o", n),
-    oBias: outputBias ? vector("oBias", n) : undefined,
-    mlpNorm: norm("mlpNorm", n),
-    gate: matrix("gate", n),
-    up: matrix("up", n),
-    down: matrix("down", n),
-  }));
+  const layers: Layer[] = [];
+  for (let n = 0; n < config.layers; n++) {
+    layers.push({
+      attentionNorm: norm("attentionNorm", n),
+      q: matrix("q", n),
+      k: matrix("k", n),
+      v: matrix("v", n),
+      qBias: qkvBias ? vector("qBias", n) : undefined,
+      kBias: qkvBias ? vector("kBias", n) : undefined,
+      vBias: qkvBias ? vector("vBias", n) : undefined,
+      qNorm: headNorm ? norm("qNorm", n) : undefined,
+      kNorm: headNorm ? norm("kNorm", n) : undefined,
+      o: matrix("o", n),
+      oBias: outputBias ? vector("oBias", n) : undefined,
+      mlpNorm: norm("mlpNorm", n),
+      gate: matrix("gate", n),
+      up: matrix("up", n),
+      down: matrix("down", n),
+    });
+    yield;
+  }
   return { embedding, layers, norm: norm("norm"), head: tied ? embedding : matrix("head") };
 }
 

@@ -11,6 +11,7 @@ const ROPE_THETA = 10000;
 
 /** Where the angles of the rotary embedding come from. */
 export interface Rope {
+  /** The base of the frequencies (rope_theta). */
   readonly base: number;
   /** `dynamic` is the default up to max_position_embeddings, and no context is longer. */
   readonly scaling: "default" | "linear" | "dynamic" | "llama3";

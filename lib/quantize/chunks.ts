@@ -9,7 +9,7 @@ import { CheckpointError, SystemError } from "../errors.ts";
 import { floatNamed, widthNamed } from "../format/blocks.ts";
 import type { SystemFile } from "../files/system.ts";
 import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "../files/read.ts";
-import { type BlockKernels, type SquaredError } from "../kernels/codec.ts";
+import type { BlockKernels, SquaredError } from "../kernels/codec.ts";
 import { startWorker } from "../kernels/workers.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
 import { nextTurn } from "../pace.ts";
@@ -208,6 +208,9 @@ export async function runChunks<T>(
     return state;
   });
 
+  // Removed at the end: the signal of a timeout keeps the program running while it has a listener.
+  const aborted = () => wake();
+  signal?.addEventListener("abort", aborted);
   try {
     const source = chunks[Symbol.iterator]();
     let upcoming = source.next();
@@ -244,13 +247,13 @@ export async function runChunks<T>(
         await new Promise<void>((resolve) => {
           wake = resolve;
           // A message that came since the last turn has called the old wake.
-          if (failure || ready.has(consumed)) resolve();
-          signal?.addEventListener("abort", () => resolve(), { once: true });
+          if (failure || ready.has(consumed) || signal?.aborted) resolve();
         });
       }
     }
     checkUnchanged(files.filter((file) => "version" in file));
   } finally {
+    signal?.removeEventListener("abort", aborted);
     local.close();
     for (const { worker } of workers) worker.end();
   }

@@ -12,10 +12,12 @@ import {
   type BlockFormat,
   BlockRefusal,
   declarationOf,
+  DEFAULT_WIDTH,
   encodeBlock,
   type FloatFormat,
   FORMATS,
   matrixBytes,
+  WIDTHS,
 } from "../format/blocks.ts";
 import {
   bytesOf,
@@ -24,6 +26,7 @@ import {
   memberOf,
   MODEL_FILE,
   nameOf,
+  openCheckpoint,
   type Tensor,
 } from "../format/checkpoint.ts";
 import { exists, readAt, readRegular, reopen, writeAt } from "../files/read.ts";
@@ -31,11 +34,16 @@ import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
 import { sha256 } from "../files/write.ts";
+import type { Watch } from "../pace.ts";
+import { threadCount } from "../kernels/workers.ts";
 
 /** A tensor of the new file. */
 export interface PlannedTensor {
+  /** The tensor of the source. */
   readonly source: Tensor;
+  /** The name of its new format. */
   readonly dtype: string;
+  /** Its new size. */
   readonly bytes: number;
   /** The format of the source when the tensor is quantized, undefined when it is kept byte for byte. */
   readonly from?: FloatFormat;
@@ -43,14 +51,19 @@ export interface PlannedTensor {
 
 /** What quantizing a checkpoint will write; made from headers alone. */
 export interface Plan {
+  /** The float checkpoint. */
   readonly source: Checkpoint;
+  /** The width. */
   readonly format: BlockFormat;
+  /** The tensors, in their order. */
   readonly tensors: readonly PlannedTensor[];
   /** The length field and header of the new file. */
   readonly header: Uint8Array<ArrayBuffer>;
   /** Bytes of the new file, and of the source's files. */
   readonly bytes: number;
+  /** Bytes of the source's files. */
   readonly sourceBytes: number;
+  /** Tensors that are quantized; the others are kept. */
   readonly quantized: number;
 }
 
@@ -63,10 +76,14 @@ const NEEDED = ["config.json", "vocab.json", "merges.txt"];
 /**
  * Decides what becomes of every tensor: two-dimensional ones are quantized, others kept.
  *
+ * @param from the float checkpoint, or its path
+ * @param width the block format, or its bits
  * @throws {CheckpointError} naming the tensor and the field: the source is quantized already, a matrix is not of F64,
  * F32, F16 or BF16, or its columns are not a multiple of 32
  */
-export function planQuantize(source: Checkpoint, format: BlockFormat): Plan {
+export function planQuantize(from: Checkpoint | string, width: BlockFormat | number = DEFAULT_WIDTH): Plan {
+  const format = typeof width === "number" ? widthOf(width) : width;
+  const source = typeof from === "string" ? openCheckpoint(from) : from;
   if (source.width !== undefined) {
     throw new CheckpointError(
       { path: nameOf(source), field: `__metadata__ "format"` },
@@ -107,22 +124,29 @@ export function planQuantize(source: Checkpoint, format: BlockFormat): Plan {
   };
 }
 
-/** Called with the bytes of the source that are done. */
-export type Progress = (doneBytes: number) => void;
+/** The block format of so many bits. @throws {RangeError} there is none */
+function widthOf(bits: number): BlockFormat {
+  const width = WIDTHS.find((format) => format.bits === bits);
+  if (width !== undefined) return width;
+  throw new RangeError(`there is no width of ${bits} bits, only ${WIDTHS.map(({ bits }) => bits).join(" and ")}`);
+}
 
-/** Options of {@link quantize}. */
-export interface QuantizeOptions {
-  readonly threads: number;
+/** Options of {@link quantize}; the progress is in bytes of the source. */
+export interface QuantizeOptions extends Watch {
+  /** Threads to use (default: one for each processor). */
+  readonly threads?: number;
   /** Replace a checkpoint that is there. */
-  readonly force: boolean;
-  readonly signal?: AbortSignal;
-  readonly progress?: Progress;
+  readonly force?: boolean;
 }
 
 /** What {@link quantize} wrote. */
 export interface Quantized {
   /** Path of the new file. */
   readonly model: string;
+  /** Its size. */
+  readonly bytes: number;
+  /** Bytes of the files that it was made from. */
+  readonly sourceBytes: number;
   /** SHA-256 of the new file, in hexadecimal. */
   readonly digest: string;
   /** Files that a complete checkpoint has beside the weights, and the source has not. */
@@ -145,16 +169,30 @@ export function checkTarget({ source }: Plan, directory: string, force: boolean)
 }
 
 /**
- * Writes the planned file and the source's tokenizer and configuration to `directory`. They appear when all is
- * written and synced; until then, and after an error, what was there is untouched.
+ * Writes a quantized checkpoint of a float one, and the source's tokenizer and configuration, to a directory. They appear
+ * when all is written and synced; until then, and after an error, what was there is untouched.
  *
+ * @param source the float checkpoint: a directory, or a safetensors file
+ * @param directory made where it is missing
  * @throws {CheckpointError} a weight is not finite or a scale overflows, naming tensor, row, and column or block
  * @throws {Refusal} the directory is the source's, or holds a checkpoint and `force` is not set
  * @throws {SystemError} such as a full disk, a source that was changed meanwhile, or another process that wrote a
  * checkpoint to the directory meanwhile
  */
-export async function quantize(plan: Plan, directory: string, options: QuantizeOptions): Promise<Quantized> {
-  const seen = checkTarget(plan, directory, options.force);
+export async function quantize(
+  source: string,
+  directory: string,
+  options?: QuantizeOptions & { readonly bits?: number },
+): Promise<Quantized>;
+/** Writes a plan of {@link planQuantize}. */
+export async function quantize(plan: Plan, directory: string, options?: QuantizeOptions): Promise<Quantized>;
+export async function quantize(
+  from: Plan | string,
+  directory: string,
+  { bits, threads, force = false, signal, progress }: QuantizeOptions & { readonly bits?: number } = {},
+): Promise<Quantized> {
+  const plan = typeof from === "string" ? planQuantize(from, bits) : from;
+  const seen = checkTarget(plan, directory, force);
   using files = new NewFiles(directory, seen);
   // First, because they may be refused, and it takes no time.
   const sidecars = sidecarsOf(plan.source);
@@ -165,23 +203,25 @@ export async function quantize(plan: Plan, directory: string, options: QuantizeO
   writeAt(file, partial, 0, plan.header);
   const digest = (await sha256()).update(plan.header);
   const target = plan.source.files.length;
+  const total = plan.tensors.reduce((sum, { source }) => sum + source.bytes, 0);
   let done = 0;
   await runChunks(
     [...plan.source.files, { path: partial, inode }],
     chunksOf(plan, target),
-    options.threads,
+    threadCount(threads),
     (place, chunk, result, bytes) => {
       checkEncoded(plan, place, result);
       digest.update(bytes);
       done += chunk.source!.bytes;
-      options.progress?.(done);
+      progress?.(done, total);
     },
-    options.signal,
+    signal,
   );
   files.commit();
   const missing = NEEDED.filter((name) => !sidecars.includes(name));
   const left = FOLDERS.filter((name) => exists(join(plan.source.directory, name)));
-  return { model: join(directory, MODEL_FILE), digest: digest.digest("hex"), missing, left };
+  const { bytes, sourceBytes } = plan;
+  return { model: join(directory, MODEL_FILE), bytes, sourceBytes, digest: digest.digest("hex"), missing, left };
 }
 
 /** Where in a tensor a chunk begins. */

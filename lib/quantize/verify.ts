@@ -8,24 +8,18 @@ import type { Hash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Tagged } from "./chunks.ts";
 import { CheckpointError } from "../errors.ts";
 import { BLOCK } from "../format/blocks.ts";
-import { type Checkpoint, nameOf, type Tensor } from "../format/checkpoint.ts";
+import { type Checkpoint, nameOf, openCheckpoint, type Tensor } from "../format/checkpoint.ts";
 import { notFinite } from "../format/not_finite.ts";
 import { readAt, reopen } from "../files/read.ts";
 import { sha256 } from "../files/write.ts";
-import {
-  checkEncoded,
-  type ChunkPlace,
-  type PlannedTensor,
-  planQuantize,
-  type Progress,
-  tensorChunks,
-} from "./quantize.ts";
+import type { Watch } from "../pace.ts";
+import { threadCount } from "../kernels/workers.ts";
+import { checkEncoded, type ChunkPlace, type PlannedTensor, planQuantize, tensorChunks } from "./quantize.ts";
 
-/** Options of {@link verify} and {@link verifyAgainst}. */
-export interface VerifyOptions {
-  readonly threads: number;
-  readonly signal?: AbortSignal;
-  readonly progress?: Progress;
+/** Options of {@link verify} and {@link verifyAgainst}; the progress is in bytes of the checkpoint. */
+export interface VerifyOptions extends Watch {
+  /** Threads to use (default: one for each processor). */
+  readonly threads?: number;
 }
 
 /** A checkpoint whose every block is sound. */
@@ -38,11 +32,15 @@ export interface Verified {
 
 /** How a tensor compares with what the source gives. */
 export interface TensorReport {
+  /** Its name. */
   readonly name: string;
+  /** Whether all bytes are what the source gives. */
   readonly equal: boolean;
   /** Where they first differ: row and block for blocks, the byte for others. */
   readonly row?: number;
+  /** See `row`. */
   readonly block?: number;
+  /** See `row`. */
   readonly byte?: number;
   /** What differs besides bytes: the tensor is on one side only, or dtype or shape differ. */
   readonly problem?: string;
@@ -54,6 +52,7 @@ export interface TensorReport {
 
 /** What {@link verifyAgainst} found. */
 export interface Against extends Verified {
+  /** Every tensor of either checkpoint. */
   readonly tensors: readonly TensorReport[];
   /** The relative RMS error over all quantized tensors. */
   readonly rms: number;
@@ -62,9 +61,14 @@ export interface Against extends Verified {
 /**
  * Reads every byte of a checkpoint and checks every scale.
  *
+ * @param from the checkpoint, or its path
  * @throws {CheckpointError} a scale is not finite, naming tensor, row and block
  */
-export async function verify(checkpoint: Checkpoint, options: VerifyOptions): Promise<Verified> {
+export async function verify(
+  from: Checkpoint | string,
+  { threads, signal, progress }: VerifyOptions = {},
+): Promise<Verified> {
+  const checkpoint = typeof from === "string" ? openCheckpoint(from) : from;
   const { width } = checkpoint;
   const digests = await Digests.of(checkpoint);
   const chunks = function* (): Generator<Tagged<{ tensor: Tensor; first: number }>> {
@@ -80,14 +84,15 @@ export async function verify(checkpoint: Checkpoint, options: VerifyOptions): Pr
       }
     }
   };
+  const dataBytes = checkpoint.tensors.reduce((sum, { bytes }) => sum + bytes, 0);
   let blocks = 0;
   let done = 0;
-  await runChunks(checkpoint.files, chunks(), options.threads, ({ tensor, first }, chunk, result, bytes) => {
+  await runChunks(checkpoint.files, chunks(), threadCount(threads), ({ tensor, first }, chunk, result, bytes) => {
     checkScale(checkpoint, tensor, first, result);
     blocks += chunk.blocks?.count ?? 0;
     digests.update(chunk.stored!.file, bytes);
-    options.progress?.(done += bytes.length);
-  }, options.signal);
+    progress?.(done += bytes.length, dataBytes);
+  }, signal);
   return { digests: digests.finish(), blocks };
 }
 
@@ -95,13 +100,16 @@ export async function verify(checkpoint: Checkpoint, options: VerifyOptions): Pr
  * Verifies a quantized checkpoint and compares every tensor with what quantizing `source` gives. Tensors are matched
  * by their names; their order is free.
  *
+ * @param from the quantized checkpoint, or its path
+ * @param sourceFrom the float checkpoint, or its path
  * @throws {CheckpointError} as {@link verify}; `checkpoint` is not quantized; `source` can't be quantized
  */
 export async function verifyAgainst(
-  checkpoint: Checkpoint,
-  source: Checkpoint,
-  options: VerifyOptions,
+  from: Checkpoint | string,
+  sourceFrom: Checkpoint | string,
+  { threads, signal, progress }: VerifyOptions = {},
 ): Promise<Against> {
+  const [checkpoint, source] = [from, sourceFrom].map((each) => typeof each === "string" ? openCheckpoint(each) : each);
   const format = checkpoint.width;
   if (format === undefined) {
     throw new CheckpointError(
@@ -131,28 +139,35 @@ export async function verifyAgainst(
       }
     }
   };
+  const dataBytes = checkpoint.tensors.reduce((sum, { bytes }) => sum + bytes, 0);
   let blocks = 0;
   let done = 0;
-  await runChunks([...checkpoint.files, ...source.files], chunks(), options.threads, (place, chunk, result, bytes) => {
-    digests.update(chunk.stored!.file, bytes);
-    options.progress?.(done += bytes.length);
-    if (place === undefined) return;
-    const { stored, first, tensor } = place;
-    checkScale(checkpoint, stored, first, result);
-    checkEncoded(plan, place, result);
-    const report = reports.get(stored.name)!;
-    if (report.equal && result.difference >= 0) {
-      report.equal = false;
+  await runChunks(
+    [...checkpoint.files, ...source.files],
+    chunks(),
+    threadCount(threads),
+    (place, chunk, result, bytes) => {
+      digests.update(chunk.stored!.file, bytes);
+      progress?.(done += bytes.length, dataBytes);
+      if (place === undefined) return;
+      const { stored, first, tensor } = place;
+      checkScale(checkpoint, stored, first, result);
+      checkEncoded(plan, place, result);
+      const report = reports.get(stored.name)!;
+      if (report.equal && result.difference >= 0) {
+        report.equal = false;
+        if (tensor.from) {
+          Object.assign(report, blockAt(stored, first + Math.floor(result.difference / format.blockBytes)));
+        } else report.byte = first + result.difference;
+      }
       if (tensor.from) {
-        Object.assign(report, blockAt(stored, first + Math.floor(result.difference / format.blockBytes)));
-      } else report.byte = first + result.difference;
-    }
-    if (tensor.from) {
-      blocks += chunk.blocks!.count;
-      const sum = sums.get(stored.name) ?? { errors: 0, squares: 0 };
-      sums.set(stored.name, { errors: sum.errors + result.errors, squares: sum.squares + result.squares });
-    }
-  }, options.signal);
+        blocks += chunk.blocks!.count;
+        const sum = sums.get(stored.name) ?? { errors: 0, squares: 0 };
+        sums.set(stored.name, { errors: sum.errors + result.errors, squares: sum.squares + result.squares });
+      }
+    },
+    signal,
+  );
   for (const name of planned.keys()) {
     if (!reports.has(name)) reports.set(name, { name, equal: false, problem: "missing from the quantized checkpoint" });
   }

@@ -26,7 +26,9 @@ const GRACE_MS = 1000;
 
 /** One message of a conversation. */
 export interface Message {
+  /** Who says it. */
   readonly role: "system" | "user" | "assistant";
+  /** What is said. */
   readonly content: string;
 }
 

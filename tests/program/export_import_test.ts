@@ -7,7 +7,7 @@ import { join } from "@std/path/join";
 import { loadTokenizer } from "../../lib/text/tokenizer.ts";
 import { readVocabulary, vocabularyMetadata } from "../../lib/gguf/vocabulary.ts";
 import { CheckpointError } from "../../lib/errors.ts";
-import { exportGguf, planExport } from "../../lib/gguf/export.ts";
+import { exportGguf, planTensors } from "../../lib/gguf/export.ts";
 import { openCheckpoint } from "../../lib/format/checkpoint.ts";
 import { type Gguf, parseGguf, serializeGguf, type Value } from "../../lib/gguf/container.ts";
 import { importGguf, planImport } from "../../lib/gguf/import.ts";
@@ -205,7 +205,7 @@ function variant(
 
 /** Exports a checkpoint and imports it again. */
 async function roundTrip(model: string, path: string, back: string): Promise<void> {
-  const plan = planExport(openCheckpoint(model), configOf(model), join(model, "config.json"), undefined);
+  const plan = planTensors(openCheckpoint(model), configOf(model), join(model, "config.json"), undefined);
   await exportGguf(plan, path, { force: false });
   await importGguf(planImport(path, "same"), back, { force: false });
 }
@@ -983,7 +983,7 @@ Deno.test("an interrupted export or import leaves nothing behind", async () => {
     Deno.truncateSync(join(model, WEIGHTS), start.length + at);
     const path = join(temporary, "x.gguf");
     const out = join(temporary, "out");
-    const plan = planExport(openCheckpoint(model), configOf(model), join(model, "config.json"), undefined);
+    const plan = planTensors(openCheckpoint(model), configOf(model), join(model, "config.json"), undefined);
     Deno.writeFileSync(path, plan.header);
     Deno.truncateSync(path, plan.bytes);
     for (

@@ -6,10 +6,11 @@
 
 import { join } from "@std/path/join";
 import { type Config, parseConfig } from "../../lib/model/config.ts";
-import { Llama } from "../../lib/model/llama.ts";
+import type { Llama } from "../../lib/model/llama.ts";
+import { loadModel } from "../../lib/model/load.ts";
 import type { TensorSource } from "../../lib/model/tensors.ts";
 import { WIDTHS } from "../../lib/format/blocks.ts";
-import { openCheckpoint, TensorReader } from "../../lib/format/checkpoint.ts";
+import { openCheckpoint } from "../../lib/format/checkpoint.ts";
 import type { Activations, Operations } from "../../lib/kernels/operations.ts";
 import { Pool } from "../../lib/kernels/pool.ts";
 import { Reference } from "../../lib/kernels/reference.ts";
@@ -57,12 +58,7 @@ export function load(
   directory: string,
   { config = configOf(directory), context = 64, logitRows = 1, change = (source: TensorSource) => source } = {},
 ): Llama {
-  const reader = new TensorReader(openCheckpoint(directory));
-  try {
-    return new Llama(ops, config, change(reader), context, logitRows);
-  } finally {
-    reader.close();
-  }
+  return loadModel(ops, { checkpoint: openCheckpoint(directory), config }, context, logitRows, change);
 }
 
 /** Calls `test` with operations, and ends their threads. */

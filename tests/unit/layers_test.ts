@@ -1,4 +1,5 @@
 import { assertEquals } from "@std/assert";
+import { needs } from "../support/needs.ts";
 import { ROOT, tree } from "../support/program.ts";
 
 /** The layers, lowest first. A module imports from its own layer and from lower ones. */
@@ -9,6 +10,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
   [/^lib\/kernels\//],
   [/^lib\/(model|text)\//, /^lib\/quantize\/(chunks|chunk_worker)\.ts$/],
   [/^lib\/(quantize|measure|gguf|dev)\//],
+  [/^lib\/library\//],
   [/^lib\/report\//],
   [/^lib\/cli\//],
   [/^main\.ts$/, /^lib\/mod\.ts$/],
@@ -102,7 +104,7 @@ Deno.test("the reader of imports finds them", () => {
 });
 
 Deno.test("the reader of imports finds those from outside lib", () => {
-  assertEquals(own("tests/unit/layers_test.ts"), ["tests/support/program.ts"]);
+  assertEquals(own("tests/unit/layers_test.ts"), ["tests/support/needs.ts", "tests/support/program.ts"]);
   assertEquals(own("bench/activations.ts").includes("lib/cli/model.ts"), true);
   assertEquals(own(VERSION), ["deno.json"]);
 });
@@ -117,21 +119,32 @@ Deno.test("every exported symbol of lib has a doc comment", () => {
     return lines.flatMap((line, n) => {
       const name = /^export (?:async )?(?:abstract )?(?:function\*?|class|const|interface|type|enum) (\w+)/.exec(line)
         ?.[1];
-      return name === undefined || documented(lines, n) ? [] : [`${path}:${n + 1}: ${name}`];
+      // The last of several signatures is the implementation's, and is not shown.
+      const signatures = lines.slice(0, n).filter((line) => line.startsWith(`export async function ${name}(`));
+      return name === undefined || signatures.length > 1 || documented(lines, n) ? [] : [`${path}:${n + 1}: ${name}`];
     });
   });
   assertEquals(bare, []);
 });
 
-Deno.test("the library exports the types of what its functions take and give", () => {
-  const args = ["doc", "--lint", `${ROOT}lib/mod.ts`];
-  const { stderr } = new Deno.Command(Deno.execPath(), { args, env: { NO_COLOR: "1" } }).outputSync();
-  const found = [
-    ...new TextDecoder().decode(stderr).matchAll(/public type '(\w+)[^']*' references private type '(\w+)'/g),
-  ];
-  // What a plan says of a tensor is the plan's own.
-  const wrong = found.filter(([, , type]) => type !== "Planned").map(([text]) => text);
-  assertEquals(wrong, []);
+/** What users import; see `exports` of deno.json. */
+const ENTRIES = modules.filter((path) => path.endsWith("/mod.ts"));
+
+Deno.test("deno.json exports every mod.ts, which no module of lib imports", () => {
+  const { exports } = JSON.parse(Deno.readTextFileSync(`${ROOT}deno.json`)) as { exports: Record<string, string> };
+  const wanted = ENTRIES.map((path) => [path.replace(/^lib/, ".").replace(/\/mod\.ts$/, ""), `./${path}`]);
+  assertEquals(Object.entries(exports).sort(), wanted.sort());
+  const users = files.filter((path) => imports(path).some((target) => target.endsWith("/mod.ts")));
+  assertEquals(users, []);
+});
+
+const DOCUMENTED = "everything that users import is documented, with the types of what it takes and gives";
+
+// Deno 2.6 asks for a comment where an interface has one.
+needs(DOCUMENTED, { lacks: Deno.version.deno.startsWith("2.6.") ? ["Deno 2.9"] : [] }, () => {
+  const args = ["doc", "--lint", ...ENTRIES];
+  const { code, stderr } = new Deno.Command(Deno.execPath(), { args, cwd: ROOT, env: { NO_COLOR: "1" } }).outputSync();
+  assertEquals(code, 0, new TextDecoder().decode(stderr));
 });
 
 Deno.test("docs/architecture.md names every folder of lib, and files that exist", () => {

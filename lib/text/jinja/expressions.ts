@@ -12,7 +12,7 @@ import { spendItems, spendText, TemplateError, Unsupported } from "./limits.ts";
 import { attributeIn, itemIn } from "./lookup.ts";
 import { contains, operate, ordered, sign, sliceOf } from "./operators.ts";
 import { type Args, listOf, PyObject, strOf, textOf, truthOf, typeOf, Undefined, type Value } from "./values.ts";
-import { type Evaluate, type Place, softly, Variables } from "./variables.ts";
+import { type Evaluate, type Place, softly, type Variables } from "./variables.ts";
 
 /** Compiles an expression. @throws {TemplateError} it is invalid or unsupported */
 export function expression(node: Expression, place: Place): Evaluate {

@@ -9,7 +9,7 @@ import { Namespace, Tuple } from "./collections.ts";
 import { read, variableOf } from "./expressions.ts";
 import { TemplateError } from "./limits.ts";
 import { over, type Value } from "./values.ts";
-import { type Evaluate, type Execute, type Place, Variables } from "./variables.ts";
+import type { Evaluate, Execute, Place, Variables } from "./variables.ts";
 
 /** Compiles an assignment to a name, an attribute of a namespace, or a tuple of them. */
 export function assign(target: Target, value: Evaluate, place: Place): Execute {

@@ -12,7 +12,7 @@ import { counted, TemplateError } from "./limits.ts";
 import { attributeIn } from "./lookup.ts";
 import { intArgument, joined, replaced, strArgument } from "./methods.ts";
 import * as str from "./text.ts";
-import { bind, isNone, Markup, PyObject, strOf, textOf, truthOf, type Value } from "./values.ts";
+import { bind, isNone, Markup, type PyObject, strOf, textOf, truthOf, type Value } from "./values.ts";
 
 /** Filters of strings. */
 export const TEXT_FILTERS: Filters = {

@@ -5,7 +5,7 @@
  */
 
 import { MAX_TEXT, spendText, TemplateError } from "./limits.ts";
-import { Scope } from "./scopes.ts";
+import type { Scope } from "./scopes.ts";
 import type { Maybe, Value } from "./values.ts";
 
 /** The state of one rendering. */

@@ -3,10 +3,10 @@
  */
 
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
-import { loadModel } from "../../../lib/cli/model.ts";
+import { loadModel } from "../../../lib/model/load.ts";
 import { QuantizingReader } from "../../../lib/quantize/quantizing_reader.ts";
 import { SystemError } from "../../../lib/errors.ts";
-import { exportGguf, planExport } from "../../../lib/gguf/export.ts";
+import { exportGguf, planTensors } from "../../../lib/gguf/export.ts";
 import { Q4B32 } from "../../../lib/format/blocks.ts";
 import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
 import { importGguf, planImport } from "../../../lib/gguf/import.ts";
@@ -54,7 +54,7 @@ for (const threads of [1, 2]) {
 }
 READERS["export"] = [`model/${MODEL}`, (directory, progress) => {
   const model = `${directory}/model`;
-  const plan = planExport(openCheckpoint(model), configOf(model), `${model}/config.json`, undefined);
+  const plan = planTensors(openCheckpoint(model), configOf(model), `${model}/config.json`, undefined);
   return exportGguf(plan, `${directory}/out.gguf`, { force: false, progress });
 }];
 READERS["import"] = ["m.gguf", (directory, progress) => {

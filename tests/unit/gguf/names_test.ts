@@ -7,7 +7,7 @@ import { parseConfig } from "../../../lib/model/config.ts";
 import { architectureOf, configOf, metadataOf } from "../../../lib/gguf/names.ts";
 import { ropeFactorsOf } from "../../../lib/gguf/rope_scaling.ts";
 import { CheckpointError } from "../../../lib/errors.ts";
-import { exportGguf, planExport } from "../../../lib/gguf/export.ts";
+import { exportGguf, planTensors } from "../../../lib/gguf/export.ts";
 import { openCheckpoint } from "../../../lib/format/checkpoint.ts";
 import { type Metadata, parseGguf } from "../../../lib/gguf/container.ts";
 import { importGguf, planImport } from "../../../lib/gguf/import.ts";
@@ -145,7 +145,7 @@ Deno.test("a window goes to GGUF and back where all layers have it, and is refus
 
   const directory = `${MODELS}/qwen2`;
   const qwen = configFrom(directory, { use_sliding_window: true, max_window_layers: 1, sliding_window: 7 });
-  const error = assertThrows(() => planExport(openCheckpoint(directory), qwen, "config.json", undefined));
+  const error = assertThrows(() => planTensors(openCheckpoint(directory), qwen, "config.json", undefined));
   assertEquals(
     (error as Error).message,
     "config.json: sliding_window: a window of 7, which llama.cpp's qwen2 does not know; the model can't be exported",
@@ -168,7 +168,7 @@ Deno.test("import and export refuse a weight that is not finite, naming its row 
       [`${MODELS}/head-dim`, [[1, 0, 0x80, 0x7f], [0, 0, 0x80, 0x7f], [0, 0, 0x80, 0xff]]],
     ];
     for (const [from, patterns] of formats) {
-      const plan = planExport(openCheckpoint(from), configFrom(from), "config.json", undefined);
+      const plan = planTensors(openCheckpoint(from), configFrom(from), "config.json", undefined);
       await exportGguf(plan, path, { force: true });
       const file = Deno.readFileSync(path);
       const read = (offset: number, into: Uint8Array) => into.set(file.subarray(offset, offset + into.length));
@@ -207,7 +207,7 @@ Deno.test("import and export refuse a weight that is not finite, naming its row 
         bytes.set(pattern, (3 * shape[1] + 5) * pattern.length);
         const model = join(directory, "model");
         write(model, { "model.safetensors": safetensors(entries) });
-        const broken = planExport(openCheckpoint(model), configFrom(from), "config.json", undefined);
+        const broken = planTensors(openCheckpoint(model), configFrom(from), "config.json", undefined);
         let message = "";
         try {
           await exportGguf(broken, path, { force: true });
@@ -234,7 +234,7 @@ Deno.test("export refuses an element of a vector of F64 that overflows binary32,
     const model = join(directory, "model");
     const make = async () => {
       write(model, { "model.safetensors": safetensors(entries) });
-      await exportGguf(planExport(openCheckpoint(model), configFrom(TINY), "config.json", undefined), path, {
+      await exportGguf(planTensors(openCheckpoint(model), configFrom(TINY), "config.json", undefined), path, {
         force: true,
       });
     };

@@ -7,7 +7,7 @@ import { join } from "@std/path/join";
 import { parseConfig } from "../../../lib/model/config.ts";
 import { Llama } from "../../../lib/model/llama.ts";
 import { CheckpointError, LimitError } from "../../../lib/errors.ts";
-import { planExport } from "../../../lib/gguf/export.ts";
+import { planTensors } from "../../../lib/gguf/export.ts";
 import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
 import { json, MODELS, TINY, using } from "../../support/models.ts";
@@ -118,7 +118,7 @@ Deno.test(`${RUNS} changed configurations are refused in one line, or computed`,
       if (typeof parsed === "string") continue;
       using reader = new TensorReader(checkpoint);
       const found = refusedOr(() => new Llama(new Reference(), parsed, reader, IDS.length).feed(IDS).slice());
-      const plan = refusedOr(() => planExport(checkpoint, parsed, "config.json", undefined));
+      const plan = refusedOr(() => planTensors(checkpoint, parsed, "config.json", undefined));
       if (typeof plan !== "string") {
         exported++;
         assertEquals(plan.tensors.filter(({ source }) => source !== undefined).length, checkpoint.tensors.length);

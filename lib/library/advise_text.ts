@@ -1,5 +1,5 @@
 /**
- * What `rabbit advise` asks of a model that has a tokenizer.
+ * What {@link advise} asks of a model that has a tokenizer.
  *
  * @module
  */

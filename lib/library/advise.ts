@@ -1,0 +1,208 @@
+/**
+ * Which width a checkpoint needs: the checkpoint is quantized in memory to every width, each is compared with the float
+ * model, and the rule of measure/advise.ts decides.
+ *
+ * @module
+ */
+
+import type { Watch } from "../pace.ts";
+import { WIDTHS } from "../format/blocks.ts";
+import { TensorReader } from "../format/checkpoint.ts";
+import { Pool } from "../kernels/pool.ts";
+import { threadCount } from "../kernels/workers.ts";
+import { ANSWER_STEPS, type Answers, failures, measureAnswers, type Rule } from "../measure/advise.ts";
+import type { Divergence } from "../measure/metrics.ts";
+import { fedTokens, LOGIT_ROWS, measureText, WINDOW, windowsOf } from "../measure/perplexity.ts";
+import { longestContext } from "../model/config.ts";
+import type { Llama } from "../model/llama.ts";
+import { loadInTurns, type Model, openModel } from "../model/load.ts";
+import { QuantizingReader } from "../quantize/quantizing_reader.ts";
+import { type Plan, planQuantize } from "../quantize/quantize.ts";
+import { Congruential } from "../random.ts";
+import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
+import { PROMPTS, TEXT } from "./advise_text.ts";
+import { textIds, tokenizerOf } from "./prompt.ts";
+
+/** The number of prompts of a model without a tokenizer, and of the token ids of each. */
+const ID_PROMPTS = 8;
+const ID_PROMPT_TOKENS = 8;
+
+/** Options of {@link advise}; the progress is in tokens. */
+export interface AdviseOptions extends Watch {
+  /** The text to predict (default: a built-in page); a longer one makes the figures more certain. */
+  readonly text?: string;
+  /** Threads to use (default: one for each processor). */
+  readonly threads?: number;
+}
+
+/** What one width does to a model. */
+export interface WidthAdvice {
+  /** Its bits. */
+  readonly bits: number;
+  /** Bytes of the checkpoint. */
+  readonly bytes: number;
+  /** How many answers it keeps. */
+  readonly answers: Answers;
+  /** How well it predicts the text. */
+  readonly text: Divergence;
+  /** The rules that it fails; none if it suffices. */
+  readonly fails: readonly Rule[];
+}
+
+/** What {@link advise} found. */
+export interface Advice {
+  /** The bits of the narrowest width that suffices, or `float` if none does. */
+  readonly use: number | "float";
+  /** A sentence about each width. */
+  readonly why: string;
+  /** The widths, narrowest first. */
+  readonly widths: readonly WidthAdvice[];
+}
+
+/**
+ * Tells which width a float checkpoint needs. The float model and all widths are held in memory; nothing is written.
+ *
+ * ```ts
+ * import { advise, generateModel } from "@rabbit/rabbit";
+ *
+ * const directory = Deno.makeTempDirSync();
+ * generateModel(`${directory}/float`);
+ *
+ * const { use, why } = await advise(`${directory}/float`, { text: "A short text makes it quick." });
+ * console.log(use, why);
+ * Deno.removeSync(directory, { recursive: true });
+ * ```
+ *
+ * @param path the float checkpoint: a directory, or a safetensors file
+ * @throws {CheckpointError} a file is bad, or of a model that can't be run
+ * @throws {SystemError} a file can't be read
+ * @throws the reason of the signal
+ */
+export async function advise(path: string, { text, threads, ...watch }: AdviseOptions = {}): Promise<Advice> {
+  const model = openModel(path);
+  const plans = widthsOf(model);
+  const { checkpoint, config } = model;
+  const tokenizer = text === undefined
+    ? loadTokenizer(checkpoint.directory, "encode", { vocabulary: config.vocabulary })
+    : tokenizerOf(model);
+  const task = taskOf(model, tokenizer, text === undefined ? undefined : { name: "the text", text });
+  const measured = await measureWidths(model, plans, task, { threads, ...watch });
+  const widths = plans.map(({ format: { bits }, bytes }, n) => ({ bits, bytes, ...measured[n] }));
+  return { use: useOf(plans, measured), why: whyOf(plans, measured), widths };
+}
+
+/** Plans of all widths, narrowest first. */
+export function widthsOf({ checkpoint }: Model): Plan[] {
+  return WIDTHS.toSorted((a, b) => a.bits - b.bits).map((format) => planQuantize(checkpoint, format));
+}
+
+/** What the models have to answer and to predict. */
+export interface Task {
+  readonly prompts: readonly (readonly number[])[];
+  /** The name and token ids of the text; without a text, the answers of the float model are the text. */
+  readonly text?: { readonly name: string; readonly ids: readonly number[] };
+}
+
+/**
+ * The task for a model: built-in prompts and a text, or random token ids if there is no tokenizer.
+ *
+ * @param given the text (default: a built-in page)
+ */
+export function taskOf(
+  model: Model,
+  tokenizer: Tokenizer | undefined,
+  given: { readonly name: string; readonly text: string } = { name: "built-in", text: TEXT },
+): Task {
+  if (tokenizer === undefined) return { prompts: idPrompts(model.config.vocabulary) };
+  const name = given.text === TEXT ? "the built-in text" : given.name;
+  return {
+    prompts: PROMPTS.map((prompt) => textIds(`the prompt ${JSON.stringify(prompt)}`, prompt, tokenizer, model)),
+    text: { name: given.name, ids: textIds(name, given.text, tokenizer, model) },
+  };
+}
+
+/** The same token ids for every model with a vocabulary of that size. */
+function idPrompts(vocabulary: number): number[][] {
+  const random = new Congruential(1);
+  return Array.from(
+    { length: ID_PROMPTS },
+    () => Array.from({ length: ID_PROMPT_TOKENS }, () => random.below(vocabulary)),
+  );
+}
+
+/** What was measured for a width. */
+export type Measured = Pick<WidthAdvice, "answers" | "text" | "fails">;
+
+/** The number of tokens that each model is fed for a task. */
+export function tokensOf({ prompts, text }: Task, float: Model): number {
+  const window = windowOf(float);
+  const asked = prompts.reduce((sum, { length }) => sum + length + ANSWER_STEPS, 0);
+  return asked + fedTokens(windowsOf(text?.ids.length ?? 0, window, window));
+}
+
+function windowOf({ config }: Model): number {
+  return Math.min(WINDOW, longestContext(config));
+}
+
+/** Gives the task to the float model and to all planned widths; the progress is in tokens, those of {@link tokensOf}. */
+export async function measureWidths(
+  float: Model,
+  plans: readonly Plan[],
+  task: Task,
+  { threads, signal, progress }: Watch & { readonly threads?: number },
+): Promise<Measured[]> {
+  const { checkpoint, config } = float;
+  const { vocabulary } = config;
+  const ids = task.text?.ids ?? [];
+  const window = windowOf(float);
+  const windows = windowsOf(ids.length, window, window);
+  const longest = Math.max(...task.prompts.map(({ length }) => length + ANSWER_STEPS));
+  const context = Math.max(longest, Math.min(window, ids.length));
+  const total = tokensOf(task, float);
+  const pool = new Pool({ threads: threadCount(threads) });
+  try {
+    const p = await loadInTurns(pool, config, new TensorReader(checkpoint), context, LOGIT_ROWS, { signal });
+    const quants: Llama[] = [];
+    for (const plan of plans) {
+      quants.push(await loadInTurns(pool, config, new QuantizingReader(plan), context, LOGIT_ROWS, { signal }));
+    }
+    const part = (from: number) => ({
+      vocabulary,
+      signal,
+      progress: (done: number) => progress?.(from + done, total),
+    });
+    const answers = await measureAnswers(p, quants, task.prompts, part(0));
+    const texts = await measureText(p, quants, ids, windows, part(total - fedTokens(windows)));
+    return plans.map((_, n) => {
+      const text = task.text === undefined ? answers[n].divergence : texts[n];
+      return { answers: answers[n], text, fails: failures(answers[n], text) };
+    });
+  } finally {
+    pool.close();
+  }
+}
+
+/** The bits of the narrowest width that suffices, or `float`. */
+export function useOf(plans: readonly Plan[], measured: readonly Measured[]): number | "float" {
+  // Weights that were trained for four bits may keep what they say there, and not at eight.
+  return plans.find((_, n) => measured[n].fails.length === 0)?.format.bits ?? "float";
+}
+
+/** A sentence about each width. */
+export function whyOf(plans: readonly Plan[], measured: readonly Measured[]): string {
+  const says: Record<string, (measured: Measured) => string> = {
+    answers: ({ answers }) => `keeps ${answers.kept} of ${answers.prompts} answers`,
+    perplexity: ({ text: { float, quant, ratio } }) =>
+      !Number.isFinite(float.value)
+        ? "can't be judged by the perplexity, since the float model's overflows"
+        : !Number.isFinite(quant.value)
+        ? "has a perplexity that overflows"
+        : `has ${ratio.value.toFixed(3)} times the perplexity`,
+    kl: ({ text: { kl } }) => `diverges by ${kl.value.toFixed(4)} nats a token`,
+  };
+  return plans.map(({ format }, n) => {
+    const { fails } = measured[n];
+    const words = fails.map((rule) => says[rule](measured[n]));
+    return fails.length === 0 ? `${format.name} suffices` : `${format.name} ${words.join(", ")}`;
+  }).join("; ");
+}

@@ -1,0 +1,185 @@
+/**
+ * Comparing two checkpoints of a model: one prompt, or a text.
+ *
+ * @module
+ */
+
+import { inTurns, type Watch, type Work } from "../pace.ts";
+import { TensorReader } from "../format/checkpoint.ts";
+import { Pool } from "../kernels/pool.ts";
+import { threadCount } from "../kernels/workers.ts";
+import { comparing, type Comparison, type Trace, tracing } from "../measure/compare.ts";
+import type { Divergence } from "../measure/metrics.ts";
+import { LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
+import { longestContext } from "../model/config.ts";
+import type { Llama } from "../model/llama.ts";
+import { loadInTurns, type Model, openModel, openQuantized } from "../model/load.ts";
+import { idsOf, textIds, tokenizerOf } from "./prompt.ts";
+
+/** The default number of tokens of an answer. */
+export const COMPARE_STEPS = 8;
+
+/** Options of {@link compare}; the progress is in tokens. */
+export interface CompareOptions extends Watch {
+  /** The prompt: a text, or token ids. */
+  readonly prompt: string | readonly number[];
+  /** Tokens to decode (default 8). */
+  readonly steps?: number;
+  /** Threads to use (default: one for each processor). */
+  readonly threads?: number;
+}
+
+/** What {@link compare} found. */
+export interface Compared {
+  /** Whether the two answers are the same. */
+  readonly match: boolean;
+  /** The token ids of the prompt, and of the answers. */
+  readonly prompt: readonly number[];
+  /** The answer of the float checkpoint. */
+  readonly float: readonly number[];
+  /** The answer of the quantized one. */
+  readonly quant: readonly number[];
+  /** The differences of the logits after each token of the float model's answer. */
+  readonly logits: Comparison["steps"];
+  /** The same after the prompt. */
+  readonly prefill: Comparison["prefill"];
+}
+
+/**
+ * Decodes one prompt greedily with a float checkpoint and a quantized one, which are loaded one after the other.
+ *
+ * ```ts
+ * import { compare, generateModel, quantize } from "@rabbit/rabbit";
+ *
+ * const directory = Deno.makeTempDirSync();
+ * generateModel(`${directory}/float`);
+ * await quantize(`${directory}/float`, `${directory}/q8`, { bits: 8 });
+ *
+ * const { match, logits } = await compare(`${directory}/float`, `${directory}/q8`, { prompt: [1, 2, 3] });
+ * console.log(match, logits.mean);
+ * Deno.removeSync(directory, { recursive: true });
+ * ```
+ *
+ * @param float the float checkpoint: a directory, or a safetensors file
+ * @param quant the quantized one
+ * @throws {CheckpointError} a file is bad, or of a model that can't be run
+ * @throws {SystemError} a file can't be read
+ * @throws the reason of the signal
+ */
+export async function compare(float: string, quant: string, options: CompareOptions): Promise<Compared> {
+  const model = openModel(float);
+  const other = openQuantized(quant, model);
+  const prompt = idsOf(options.prompt, model);
+  const { traced, compared } = await compareModels(model, other, prompt, options);
+  const { match, tokens, steps: logits, prefill } = compared;
+  return { match, prompt, float: traced.tokens, quant: tokens, logits, prefill };
+}
+
+/** {@link compare} for models that are open. */
+export async function compareModels(
+  float: Model,
+  quant: Model,
+  prompt: readonly number[],
+  { steps = COMPARE_STEPS, threads, signal, progress }: Omit<CompareOptions, "prompt">,
+): Promise<{ readonly traced: Trace; readonly compared: Comparison }> {
+  if (!(Number.isSafeInteger(steps) && steps >= 1)) {
+    throw new RangeError(`steps ${steps}: a whole number of 1 or more is needed`);
+  }
+  const context = prompt.length + steps;
+  let done = 0;
+  // A model with another answer is fed up to twice the tokens.
+  const fed = (tokens: number) => progress?.(Math.min(done += tokens, 2 * context), 2 * context);
+  const pool = new Pool({ threads: threadCount(threads) });
+  const run = async <T>(model: Model, work: (model: Llama) => Work<T>): Promise<T> => {
+    const reader = new TensorReader(model.checkpoint);
+    const llama = await loadInTurns(pool, model.config, reader, context, 1, { signal });
+    let first = true;
+    return await inTurns(work(llama), signal, () => {
+      fed(first ? prompt.length : 1);
+      first = false;
+    });
+  };
+  try {
+    const traced = await run(float, (model) => tracing(model, prompt, steps));
+    await pool.reset();
+    const compared = await run(quant, (model) => comparing(model, traced));
+    return { traced, compared };
+  } finally {
+    pool.close();
+  }
+}
+
+/** Options of {@link compareText}; the progress is in tokens. */
+export interface CompareTextOptions extends Watch {
+  /** Tokens of a window (default 512, or the model's context where that is shorter). */
+  readonly window?: number;
+  /** Tokens from one window to the next (default: a window). */
+  readonly stride?: number;
+  /** Threads to use (default: one for each processor). */
+  readonly threads?: number;
+}
+
+/**
+ * Measures how well a float checkpoint and a quantized one predict a text: perplexity, KL divergence and more. Both are
+ * loaded at once.
+ *
+ * @param float the float checkpoint: a directory, or a safetensors file
+ * @param quant the quantized one
+ * @throws {CheckpointError} a file is bad, or of a model that can't be run; or there is no tokenizer
+ * @throws {RangeError} the window is longer than the model's context, or the stride longer than the window
+ */
+export async function compareText(
+  float: string,
+  quant: string,
+  text: string,
+  options: CompareTextOptions = {},
+): Promise<Divergence> {
+  const model = openModel(float);
+  const other = openQuantized(quant, model);
+  const longest = Math.min(longestContext(model.config), longestContext(other.config));
+  const { window = Math.min(WINDOW, longest), threads, signal, progress } = options;
+  const { stride = window } = options;
+  if (!(Number.isInteger(window) && window >= 2 && window <= longest)) {
+    throw new RangeError(`window ${window}: a whole number from 2 to the model's context of ${longest} is needed`);
+  }
+  if (!(Number.isInteger(stride) && stride >= 1 && stride <= window)) {
+    throw new RangeError(`stride ${stride}: a whole number from 1 to the window of ${window} is needed`);
+  }
+  const ids = textIds("the text", text, tokenizerOf(model), model);
+  const windows = windowsOf(ids.length, window, stride);
+  const [divergence] = await predictText(model, [other], { ids, window, windows }, { threads, signal, progress });
+  return divergence;
+}
+
+/** A text, cut into windows. */
+export interface WindowedText {
+  readonly ids: readonly number[];
+  readonly window: number;
+  readonly windows: readonly Window[];
+}
+
+/**
+ * Measures how well each quantized model predicts a text, compared with the float one. All are loaded at once, since the
+ * logits of one, kept for the others, would take more memory than the weights of the others.
+ */
+export async function predictText(
+  float: Model,
+  quants: readonly Model[],
+  { ids, window, windows }: WindowedText,
+  { threads, ...watch }: Watch & { readonly threads?: number },
+): Promise<Divergence[]> {
+  const pool = new Pool({ threads: threadCount(threads) });
+  const { signal } = watch;
+  const load = ({ checkpoint, config }: Model) => {
+    const context = Math.min(window, ids.length);
+    return loadInTurns(pool, config, new TensorReader(checkpoint), context, LOGIT_ROWS, { signal });
+  };
+  try {
+    const p = await load(float);
+    const q: Llama[] = [];
+    for (const quant of quants) q.push(await load(quant));
+    return await measureText(p, q, ids, windows, { vocabulary: float.config.vocabulary, ...watch });
+  } finally {
+    pool.close();
+  }
+}

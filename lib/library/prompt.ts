@@ -1,0 +1,60 @@
+/**
+ * Prompts and texts as token ids.
+ *
+ * @module
+ */
+
+import { CheckpointError, RabbitError } from "../errors.ts";
+import type { Model } from "../model/load.ts";
+import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
+import { unreadVocabulary } from "../text/tokenizer_files.ts";
+
+/** Loads the tokenizer of a model. */
+function load({ checkpoint, config }: Model): Tokenizer | undefined {
+  return loadTokenizer(checkpoint.directory, "encode", { vocabulary: config.vocabulary });
+}
+
+/** The tokenizer of a model. @throws {CheckpointError} it has none, or one that can't be used */
+export function tokenizerOf(model: Model, tokenizer: () => Tokenizer | undefined = () => load(model)): Tokenizer {
+  const found = tokenizer();
+  if (found !== undefined) return found;
+  const { directory } = model.checkpoint;
+  throw new CheckpointError(
+    { path: directory },
+    `no tokenizer.json, and no vocab.json and merges.txt${unreadVocabulary(directory)}; without them give token ids`,
+  );
+}
+
+/**
+ * The ids of a prompt.
+ *
+ * @param tokenizer returns the tokenizer of the model, if it is already loaded
+ * @throws {CheckpointError} it is a text, and there is no tokenizer
+ * @throws {RabbitError} it is empty, or has an id that is not in the vocabulary
+ */
+export function idsOf(
+  prompt: string | readonly number[],
+  model: Model,
+  tokenizer?: () => Tokenizer | undefined,
+): number[] {
+  const ids = typeof prompt === "string" ? tokenizerOf(model, tokenizer).encode(prompt, true) : [...prompt];
+  if (ids.length === 0) throw new RabbitError("the prompt is empty");
+  checkIds("the prompt", ids, model);
+  return ids;
+}
+
+/** The ids of a text, without special tokens. @throws {RabbitError} they are fewer than two, or one is not in the vocabulary */
+export function textIds(what: string, text: string, tokenizer: Tokenizer, model: Model): number[] {
+  const ids = tokenizer.encode(text);
+  checkIds(what, ids, model);
+  if (ids.length >= 2) return ids;
+  throw new RabbitError(
+    `${what} has ${ids.length} tokens, two are needed: the first one of a window is not scored`,
+  );
+}
+
+function checkIds(what: string, ids: readonly number[], { config: { vocabulary } }: Model): void {
+  const outside = ids.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabulary));
+  if (outside === undefined) return;
+  throw new RabbitError(`${what} has the id ${outside}, the vocabulary ends at ${vocabulary - 1}`);
+}

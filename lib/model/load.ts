@@ -1,0 +1,152 @@
+/**
+ * Opening a model: a checkpoint, the configuration beside it, and its weights in an implementation of the operations.
+ *
+ * @module
+ */
+
+import { join } from "@std/path/join";
+import { RabbitError } from "../errors.ts";
+import { inTurns, type Watch } from "../pace.ts";
+import { exists, readText } from "../files/read.ts";
+import { FORMATS, matrixBytes } from "../format/blocks.ts";
+import { type Checkpoint, nameOf, openCheckpoint, TensorReader } from "../format/checkpoint.ts";
+import type { Operations } from "../kernels/operations.ts";
+import { type Config, parseConfig } from "./config.ts";
+import { Llama } from "./llama.ts";
+import { checkTensors, tensorsOf, type TensorSource } from "./tensors.ts";
+
+/** The size limit of config.json. */
+export const MAX_CONFIG_BYTES = 1_000_000;
+
+/** A checkpoint and the configuration to run it with. */
+export interface Model {
+  readonly checkpoint: Checkpoint;
+  readonly config: Config;
+}
+
+/**
+ * Opens a checkpoint and the config.json beside it, or the given one.
+ *
+ * @throws {CheckpointError} one of them is bad, or of a model that the decoder does not know
+ * @throws {SystemError} a file can't be read
+ */
+export function openModel(path: string, configPath?: string): Model {
+  const checkpoint = openCheckpoint(path);
+  return { checkpoint, config: readConfig(configPath ?? join(checkpoint.directory, "config.json")) };
+}
+
+/**
+ * Opens a quantized checkpoint, which runs with the configuration of the float one; its own config.json, if there is one,
+ * must agree.
+ *
+ * @param configPath the configuration of both (default: beside them)
+ * @throws {RabbitError} naming the field in which they differ
+ */
+export function openQuantized(path: string, float: Model, configPath?: string): Model {
+  if (configPath !== undefined) return openModel(path, configPath);
+  const checkpoint = openCheckpoint(path);
+  const own = join(checkpoint.directory, "config.json");
+  if (!exists(own)) return { checkpoint, config: float.config };
+  const model = { checkpoint, config: readConfig(own) };
+  const difference = differing(float.config, model.config);
+  if (difference !== undefined) {
+    throw new RabbitError(
+      `${nameOf(float.checkpoint)} and ${
+        nameOf(model.checkpoint)
+      } are not of one architecture: their config.json differ in ${difference}`,
+    );
+  }
+  return model;
+}
+
+/** The first field that differs, with both values, except for fields that do not change logits. */
+function differing(a: Config, b: Config): string | undefined {
+  const free = ["endOfText", "endAssumed", "maxPositions", "window", "rope", "tied"];
+  for (const field of Object.keys(a) as (keyof Config)[]) {
+    const [x, y] = [JSON.stringify(a[field]), JSON.stringify(b[field])];
+    if (!free.includes(field) && x !== y) return `${field}: ${x.slice(0, 60)} and ${y.slice(0, 60)}`;
+  }
+  return undefined;
+}
+
+/** Reads a config.json. @throws {CheckpointError} @throws {SystemError} */
+export function readConfig(path: string): Config {
+  return parseConfig(path, readText(path, MAX_CONFIG_BYTES));
+}
+
+/** @throws {CheckpointError} a tensor of the configuration is missing, or the checkpoint has an unexpected one */
+export function checkModel({ checkpoint, config }: Model): void {
+  using reader = new TensorReader(checkpoint);
+  checkTensors(config, reader);
+}
+
+/** A source of weights: an open checkpoint, or a checkpoint that is quantized as it is read. */
+export interface Source extends TensorSource, Disposable {
+  /** @throws {SystemError} a file was changed since it was opened */
+  checkUnchanged(): void;
+}
+
+/**
+ * Loads the weights of a checkpoint; the parameters are those of {@link Llama}.
+ *
+ * @param change wraps the source, for tests
+ * @throws {CheckpointError} @throws {SystemError} also if a file changed while it was read
+ */
+export function loadModel(
+  ops: Operations,
+  { checkpoint, config }: Model,
+  context: number,
+  logitRows = 1,
+  change: (source: TensorSource) => TensorSource = (source) => source,
+): Llama {
+  using reader = new TensorReader(checkpoint);
+  const model = new Llama(ops, config, change(reader), context, logitRows);
+  reader.checkUnchanged();
+  return model;
+}
+
+/**
+ * Loads the weights of a source and closes it. Events are handled in between; the progress is in bytes.
+ *
+ * @throws {CheckpointError} @throws {SystemError} as {@link loadModel}
+ * @throws the reason of the signal
+ */
+export async function loadInTurns(
+  ops: Operations,
+  config: Config,
+  source: Source,
+  context: number,
+  logitRows: number,
+  { signal, progress }: Watch,
+): Promise<Llama> {
+  using opened = source;
+  let done = 0;
+  const counted: TensorSource = {
+    path: opened.path,
+    names: opened.names,
+    find: (name) => opened.find(name),
+    read(name, offset, into) {
+      opened.read(name, offset, into);
+      done += into.length;
+    },
+  };
+  const bytes = bytesOf(config, opened);
+  const loading = Llama.loading(ops, config, counted, context, logitRows);
+  const model = await inTurns(loading, signal, () => progress?.(Math.min(done, bytes), bytes));
+  opened.checkUnchanged();
+  progress?.(bytes, bytes);
+  return model;
+}
+
+/** Bytes of the tensors of a model. */
+function bytesOf(config: Config, source: TensorSource): number {
+  let bytes = 0;
+  for (const { name } of tensorsOf(config)) {
+    const { dtype, shape } = source.find(name) ?? {};
+    const format = FORMATS.get(dtype ?? "");
+    if (format === undefined || shape === undefined) return bytes;
+    const [rows, columns] = shape.length === 1 ? [1, shape[0]] : shape;
+    bytes += matrixBytes(format, rows, columns);
+  }
+  return bytes;
+}
