@@ -30,6 +30,7 @@ const BUILD_ONLY = [
   "axe-core",
   "parse5",
   "puppeteer-core",
+  "typescript",
 ];
 
 const root = dirname(import.meta.dirname!);
