@@ -8,7 +8,10 @@ import { inTemporary, rabbit } from "../support/program.ts";
 import { needs } from "../support/needs.ts";
 
 /** README and the pages of docs; docs/commands.md is generated from the program, and checked so. */
-const PAGES = ["README.md", ...["gguf", "guest", "measuring", "performance", "text"].map((name) => `docs/${name}.md`)]
+const PAGES = [
+  "README.md",
+  ...["gguf", "guest", "library", "measuring", "performance", "text"].map((name) => `docs/${name}.md`),
+]
   .map((path) => ({ path, text: Deno.readTextFileSync(new URL(`../../${path}`, import.meta.url)) }));
 const ALL = PAGES.map(({ text }) => text).join("\n");
 
