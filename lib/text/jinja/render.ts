@@ -4,8 +4,8 @@
  *
  * rabbit has its own interpreter because the npm package @huggingface/jinja 0.5.11 has JavaScript's values where templates
  * rely on Python's: of 2,070 renderings of 207 templates of real models it fails in 161 that Jinja2 renders, gives another
- * text in 60, and renders 141 that Jinja2 rejects. This interpreter gives Jinja2's text or rejects with it in all of them
- * (tests/README.md).
+ * text in 60, and renders 141 that Jinja2 rejects. This interpreter gives Jinja2's text, or rejects what Jinja2 rejects, in
+ * all of them (tests/README.md).
  *
  * Features that it lacks are refused by name ({@link Unsupported}). The nodes of a template are compiled to functions, as
  * Jinja2 compiles them to Python.
