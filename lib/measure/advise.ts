@@ -1,6 +1,6 @@
 /**
- * Which width a checkpoint needs: answers of a few prompts and the predictions of a text, at each width beside the float
- * model, and the rule that decides. Knows tokens and logits only.
+ * Measures the loss of each width against the float model, on the answers to prompts and the predictions of a text, and
+ * decides which widths suffice. Uses tokens and logits only.
  *
  * @module
  */
@@ -11,57 +11,57 @@ import { Difference, Distribution, Divergence, margin } from "./metrics.ts";
 import { pacer, type Watch } from "../pace.ts";
 import type { TextModel } from "./perplexity.ts";
 
-/** Tokens of an answer: as many as `compare` decodes. */
+/** Tokens of an answer: the number that `compare` decodes by default. */
 export const ANSWER_STEPS = 8;
 
 /**
- * Where the float model's two best logits are closer than this, either token is as good an answer: the better one is less
- * than 1.3 times as probable. A width that swaps them has not lost the answer.
+ * Two logits that are closer than this are a near tie: the probabilities of their tokens differ by a factor below 1.3.
+ * A width that swaps the two best tokens there has not lost the answer.
  */
 export const NEAR_TIE = 0.25;
 
 /**
- * The most by which a width that suffices may multiply the perplexity. Between what llama.cpp measured for Llama 3 8B at
- * five bits (q5_K_M 1.009) and with its best-known four-bit mixture (q4_K_M 1.028), which is chosen by those who accept a
- * loss (tools/perplexity/README.md).
+ * The limit of the perplexity ratio. It lies between the ratios that llama.cpp reports for Llama 3 8B (its
+ * tools/perplexity/README.md): 1.009 for q5_K_M, and 1.028 for q4_K_M, which users choose who accept a loss.
  */
 export const MAX_RATIO = 1.02;
 
 /**
- * The ratio's standard errors that are added before it is held against {@link MAX_RATIO}: what a short text can't tell
- * counts against the width. Two leave one chance in forty that a width at the limit passes.
+ * The number of standard errors that are added to the ratio before it is compared with {@link MAX_RATIO}, so that the
+ * uncertainty of a short text counts against the width. With two, a width at the limit passes with probability 1/40.
  */
 export const RATIO_ERRORS = 2;
 
 /**
- * The largest mean Kullback-Leibler divergence of a width that suffices, in nats a token. In the same table q5_K_S has
- * 0.017, q5_0 0.022, q4_K_M 0.031. The perplexity can stay as it is while answers change; this can't.
+ * The limit of the mean Kullback-Leibler divergence, in nats per token. llama.cpp's table has 0.017 for q5_K_S, 0.022
+ * for q5_0 and 0.031 for q4_K_M. The perplexity can stay the same although the predictions change; the divergence
+ * cannot.
  */
 export const MAX_KL = 0.02;
 
-/** What a width did to the answers. */
+/** The effect of a width on the answers. */
 export interface Answers {
-  /** Prompts that were answered. */
+  /** Number of prompts. */
   readonly prompts: number;
-  /** Prompts whose answer is kept: at each step where the float model is not near a tie, the best token is the same. */
+  /** Number of prompts whose answer is kept: the best token is the same at each step, near ties excepted. */
   kept: number;
-  /** Of the logits after the prompts and after each token of the float model's answers. */
+  /** Differences of the logits after the prompts and after each token of the float model's answers. */
   readonly difference: Difference;
-  /** The float model's answers as a text. */
+  /** The predictions of the float model's answers. */
   readonly divergence: Divergence;
 }
 
-/** Options of {@link measureAnswers}; the progress is in tokens, those of each prompt and {@link ANSWER_STEPS}. */
+/** Options of {@link measureAnswers}. Progress counts tokens: each prompt's, plus {@link ANSWER_STEPS}. */
 export interface AnswerOptions extends Watch {
-  /** Logits of a row. */
+  /** Size of the vocabulary. */
   readonly vocabulary: number;
 }
 
 /**
- * Decodes each prompt with the float model, feeds prompt and answer to the quantized ones, and compares.
+ * Decodes each prompt with the float model, feeds prompt and answer to the quantized models, and compares the logits.
  *
- * @returns what each quantized model gave
- * @throws {NumericError} logits are not finite
+ * @returns one result for each quantized model
+ * @throws {NumericError} a logit is not finite
  * @throws the reason of `signal`
  */
 export async function measureAnswers(
@@ -102,25 +102,26 @@ export async function measureAnswers(
   return results;
 }
 
-/** What is asked of a width. */
+/** A condition that a width must meet. */
 export type Rule = "answers" | "perplexity" | "kl";
 
-/** What the rule asks of a width. */
+/** All conditions. */
 const RULES: readonly Rule[] = ["answers", "perplexity", "kl"];
 
 /**
- * The rule: a width suffices when all answers are kept, the perplexity of the text grows to less than {@link MAX_RATIO}
- * times the float model's, {@link RATIO_ERRORS} standard errors included (or stays within that factor, where the float
- * model's overflows), and the mean divergence is at most {@link MAX_KL}.
+ * Decides whether a width suffices: all answers are kept, the perplexity ratio plus {@link RATIO_ERRORS} standard
+ * errors is below {@link MAX_RATIO}, and the mean divergence is at most {@link MAX_KL}. If the float model's perplexity
+ * overflows, the ratio must also be above 1 / {@link MAX_RATIO}.
  *
- * @param text what the width makes of the text; without one, the float model's own answers are the text
- * @returns what the width fails; nothing when it suffices
+ * @param text predictions of the text; without a text, those of the float model's answers
+ * @returns the conditions that the width fails; empty if it suffices
  */
 export function failures(answers: Answers, text: Divergence): Rule[] {
   const { float, ratio, kl } = text;
   const kept = {
     answers: answers.kept === answers.prompts,
-    // A text of one token has no error: NaN is no yes. Nor is a large fall from a perplexity that overflows, which is none.
+    // The error of a single token is NaN, which fails the comparison. A float model whose perplexity overflows predicts
+    // nothing, so a much lower perplexity is a change and no improvement.
     perplexity: ratio.value + RATIO_ERRORS * ratio.error < MAX_RATIO &&
       (Number.isFinite(float.value) || ratio.value > 1 / MAX_RATIO),
     kl: kl.value <= MAX_KL,

@@ -1,5 +1,5 @@
 /**
- * Two models, the same tokens: whether the answer is kept, and how far the logits move. Knows tokens and logits only.
+ * Compares the greedy answers of two models, and their logits for the same tokens. Uses tokens and logits only.
  *
  * @module
  */
@@ -8,15 +8,15 @@ import { finish, type Work } from "../pace.ts";
 import { greedy } from "../text/sample.ts";
 import { Difference } from "./metrics.ts";
 
-/** A model that decodes. */
+/** A language model. */
 export interface Decoder {
-  /** Feeds tokens; the logits after the last one, valid until the next call. */
+  /** Feeds tokens; returns the logits after the last one, valid until the next call. */
   feed(ids: readonly number[]): Float32Array;
   /** Forgets the tokens from `position` on. */
   rewind(position: number): void;
 }
 
-/** What the float model did: kept while the other model runs. */
+/** The answer of a model, with all logits: kept while the other model runs. */
 export interface Trace {
   /** The prompt. */
   readonly prompt: readonly number[];
@@ -28,20 +28,20 @@ export interface Trace {
   readonly logits: readonly Float32Array[];
 }
 
-/** What {@link compareWith} measured. */
+/** The result of {@link compareWith}. */
 export interface Comparison {
-  /** The model's own answer. */
+  /** The greedy answer of the model. */
   readonly tokens: readonly number[];
-  /** Whether the two greedy answers are the same. */
+  /** Whether both models give the same greedy answer. */
   readonly match: boolean;
-  /** After the prompt. */
+  /** Differences of the logits after the prompt. */
   readonly prefill: Difference;
-  /** After each token of the float model's answer. */
+  /** Differences of the logits after each token of the float model's answer. */
   readonly steps: Difference;
 }
 
 /**
- * Decodes greedily and keeps all logits.
+ * Decodes `steps` tokens greedily and keeps all logits.
  *
  * @param fed called after the prompt and after each token
  */
@@ -49,7 +49,7 @@ export function trace(model: Decoder, prompt: readonly number[], steps: number, 
   return finish(tracing(model, prompt, steps, fed));
 }
 
-/** {@link trace} as work that yields after the prompt and after each token. */
+/** {@link trace} as a generator that yields after the prompt and after each token. */
 export function* tracing(
   model: Decoder,
   prompt: readonly number[],
@@ -69,20 +69,20 @@ export function* tracing(
   return { prompt, tokens, prefill, logits: rest };
 }
 
-/** Sees the logits of {@link compareWith}, which are finite, and valid during a call. */
+/** Receives the logits of {@link compareWith}. They are finite, and valid during the call. */
 export interface Observer {
-  /** After the prompt and `step` tokens of the float model's answer: the logits of both models. */
+  /** Gets the logits of both models after the prompt and `step` tokens of the float model's answer. */
   followed(step: number, float: Float32Array, logits: Float32Array): void;
-  /** After the prompt and `step` tokens of the model's own answer, once that has left the float model's. */
+  /** Gets the logits after the prompt and `step` tokens of the model's own answer, after the first that differs. */
   own(step: number, logits: Float32Array): void;
 }
 
-/** Decodes the float model's tokens with the other model and compares the logits, then decodes its own answer. */
+/** Feeds the float model's answer to another model, compares the logits, then decodes that model's own answer. */
 export function compareWith(model: Decoder, float: Trace, observer?: Observer): Comparison {
   return finish(comparing(model, float, observer));
 }
 
-/** {@link compareWith} as work that yields after the prompt and after each token. */
+/** {@link compareWith} as a generator that yields after the prompt and after each token. */
 export function* comparing(model: Decoder, float: Trace, observer?: Observer): Work<Comparison> {
   const prefill = new Difference();
   const steps = new Difference();
@@ -94,7 +94,7 @@ export function* comparing(model: Decoder, float: Trace, observer?: Observer): W
     observer?.followed(step, wanted, logits);
     return choice;
   };
-  // As long as its own answer is the float model's, the model has been fed it already.
+  // Up to the first difference the model's own answer is the float model's, so its logits serve for both.
   const choices: number[] = [];
   for (const ids of [float.prompt, ...float.tokens.map((token) => [token])]) {
     choices.push(follow(choices.length, ids));

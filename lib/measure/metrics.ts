@@ -1,10 +1,10 @@
 /**
- * Pure functions on logits and tokens; each comment is the definition.
+ * Metrics of logits and tokens. The doc comments define them.
  *
  * @module
  */
 
-/** The largest and the mean of |a - b| over all values that were added; sums are in binary64. */
+/** The maximum and the mean of |a - b| over all values that were added, with sums in binary64. */
 export class Difference {
   #max = 0;
   #sum = 0;
@@ -30,13 +30,13 @@ export class Difference {
     return this.#count === 0 ? 0 : this.#sum / this.#count;
   }
 
-  /** Values that were compared. */
+  /** Number of values. */
   get values(): number {
     return this.#count;
   }
 }
 
-/** The index of the largest value, the lowest of equal ones; -1 if a value is NaN or an infinity. */
+/** The index of the largest value, the lowest index of equal values; -1 if a value is NaN or infinite. */
 export function argmax(values: Float32Array): number {
   let best = 0;
   for (let n = 0; n < values.length; n++) {
@@ -46,7 +46,7 @@ export function argmax(values: Float32Array): number {
   return best;
 }
 
-/** By how much the largest value is above the second largest; 0 for equal ones. */
+/** The difference between the largest value and the second largest; 0 if they are equal. */
 export function margin(values: Float32Array): number {
   let [first, second] = [-Infinity, -Infinity];
   for (const value of values) {
@@ -56,15 +56,15 @@ export function margin(values: Float32Array): number {
   return first - second;
 }
 
-/** A number, or in a word why there is none: lines, JSON and pages have no other way to say it. */
+/** A number for output, or a word if there is none: JSON has neither NaN nor infinities. */
 export type Figure = number | "overflow" | "undefined";
 
-/** A number as a figure: an infinity is one that binary64 can't hold, as exp of a large loss may be. */
+/** Converts a number. An infinity is an overflow of binary64, as in exp of a large loss. */
 export function figureOf(value: number): Figure {
   return Number.isFinite(value) ? value : Number.isNaN(value) ? "undefined" : "overflow";
 }
 
-/** A value and its standard error; the error of one observation is NaN. */
+/** A value and its standard error, which is NaN for a single observation. */
 export interface Estimate {
   /** The value. */
   readonly value: number;
@@ -73,8 +73,8 @@ export interface Estimate {
 }
 
 /**
- * The mean of observations and its standard error: sqrt(sum of (x - mean)^2 / (n - 1) / n). That takes them as
- * independent. The tokens of a text are not quite, so their error is a little larger.
+ * The mean of observations and its standard error, sqrt(sum of (x - mean)^2 / (n - 1) / n). This assumes independent
+ * observations. The tokens of a text are slightly dependent, so their true error is a little larger.
  */
 export function mean(values: readonly number[]): Estimate {
   const n = values.length;
@@ -83,14 +83,14 @@ export function mean(values: readonly number[]): Estimate {
   return { value, error: Math.sqrt(squares / (n - 1) / n) };
 }
 
-/** exp of an estimate; the error is propagated to first order, as exp(value) * error. */
+/** exp of an estimate. The error is propagated to first order: exp(value) * error. */
 export function exponential({ value, error }: Estimate): Estimate {
   return { value: Math.exp(value), error: Math.exp(value) * error };
 }
 
 /**
- * The q-quantile of values, 0 <= q <= 1: they are sorted, and between the two nearest to rank q (n - 1) it is linear, as
- * numpy's default and llama.cpp's perplexity tool have it. NaN without values.
+ * The q-quantile of values, 0 <= q <= 1: linear interpolation of the sorted values at rank q (n - 1), as in numpy's
+ * default and llama.cpp's perplexity tool. NaN if there are no values.
  */
 export function quantile(values: readonly number[], q: number): number {
   const sorted = Float64Array.from(values).sort();
@@ -101,8 +101,8 @@ export function quantile(values: readonly number[], q: number): number {
 }
 
 /**
- * The distribution that one row of logits means: p(i) = exp(logits[i]) / sum of exp(logits[j]). All is in binary64, and
- * the largest logit is subtracted before exp, so that nothing overflows. Each exp is taken once.
+ * The softmax of a row of logits: p(i) = exp(logits[i]) / sum of exp(logits[j]), computed in binary64. The largest
+ * logit is subtracted before exp to avoid overflow. Each exp is computed once.
  */
 export class Distribution {
   /** exp(logits[i] - largest) */
@@ -113,15 +113,15 @@ export class Distribution {
   #logSum = 0;
 
   /**
-   * Room for one row.
+   * Allocates memory for one row.
    *
-   * @param vocabulary logits of a row
+   * @param vocabulary the number of logits
    */
   constructor(vocabulary: number) {
     this.weights = new Float64Array(vocabulary);
   }
 
-  /** Takes a row, which must not change while it is in use. @returns false if a logit is NaN or an infinity */
+  /** Sets the logits, which must not change while they are in use. @returns false if a logit is NaN or infinite */
   set(logits: Float32Array): boolean {
     this.#logits = logits;
     this.#top = argmax(logits);
@@ -135,20 +135,20 @@ export class Distribution {
     return true;
   }
 
-  /** The most probable token, the lowest of equal ones. */
+  /** The most probable token, the lowest id of equal ones. */
   get top(): number {
     return this.#top;
   }
 
-  /** log p(token), the natural logarithm. */
+  /** The natural logarithm of p(token). */
   logProbability(token: number): number {
     return this.#logits[token] - this.#logSum;
   }
 
   /**
-   * The Kullback-Leibler divergence of `other` from this, in nats: sum of p(i) (log p(i) - log q(i)), p this and q the
-   * other. It is 0 for equal distributions and never negative (Kullback and Leibler 1951); what rounding takes below
-   * zero counts as 0.
+   * The Kullback-Leibler divergence of `other` (q) from this distribution (p), in nats: sum of p(i) (log p(i) - log
+   * q(i)). It is 0 for equal distributions and never negative (Kullback and Leibler 1951); a negative rounding error is
+   * replaced by 0.
    */
   divergence(other: Distribution): number {
     const { weights } = this;
@@ -160,9 +160,9 @@ export class Distribution {
 }
 
 /**
- * What a text says of a model and a changed one: one observation for each scored token, the right one at its place. The
- * figures are those of llama.cpp's perplexity tool with --kl-divergence, and defined as there
- * (https://github.com/ggml-org/llama.cpp/blob/master/tools/perplexity/README.md); the logarithms are natural.
+ * Compares the predictions of a float model and a quantized one on a text, with one observation per scored token. The
+ * figures and their definitions are those of llama.cpp's perplexity tool with --kl-divergence
+ * (https://github.com/ggml-org/llama.cpp/blob/master/tools/perplexity/README.md). Logarithms are natural.
  */
 export class Divergence {
   readonly #float: number[] = [];
@@ -171,7 +171,7 @@ export class Divergence {
   readonly #shift: number[] = [];
   #same = 0;
 
-  /** Adds a token: `token` is the right one, the distributions are what the two models say of its place. */
+  /** Adds an observation: the distributions that the two models predict, and the token of the text. */
   add(float: Distribution, quant: Distribution, token: number): void {
     const [p, q] = [float.logProbability(token), quant.logProbability(token)];
     this.#float.push(-p);
@@ -181,12 +181,12 @@ export class Divergence {
     if (float.top === quant.top) this.#same++;
   }
 
-  /** Scored tokens. */
+  /** Number of scored tokens. */
   get scored(): number {
     return this.#kl.length;
   }
 
-  /** Perplexity of the float model: exp of the mean of -log p(right token). */
+  /** Perplexity of the float model: exp of the mean of -log p(token). */
   get float(): Estimate {
     return exponential(mean(this.#float));
   }
@@ -197,41 +197,41 @@ export class Divergence {
   }
 
   /**
-   * The quantized model's perplexity / the float model's: exp of the mean of the differences of their -log p. As the two
-   * are of the same tokens, this error is far smaller than those of the perplexities.
+   * The quantized model's perplexity divided by the float model's: exp of the mean difference of -log p. Its error is
+   * far smaller than those of the perplexities, since both are measured on the same tokens.
    */
   get ratio(): Estimate {
     return exponential(mean(this.#quant.map((loss, n) => loss - this.#float[n])));
   }
 
-  /** Mean of the Kullback-Leibler divergence of the quantized model from the float one, in nats. */
+  /** Mean Kullback-Leibler divergence of the quantized model from the float model, in nats. */
   get kl(): Estimate {
     return mean(this.#kl);
   }
 
-  /** A quantile of the Kullback-Leibler divergences; 1 gives the largest. */
+  /** The q-quantile of the Kullback-Leibler divergences; 1 is the maximum. */
   klQuantile(q: number): number {
     return quantile(this.#kl, q);
   }
 
-  /** The part of the tokens for which both models have the same most probable one; the error is that of a binomial. */
+  /** The fraction of tokens where both models have the same most probable token. The error is that of a binomial. */
   get sameTop(): Estimate {
     const value = this.#same / this.scored;
     return { value, error: Math.sqrt(value * (1 - value) / (this.scored - 1)) };
   }
 
-  /** Mean of q(right token) - p(right token), q the quantized model's probability and p the float model's. */
+  /** Mean of q(token) - p(token), where q is the quantized model and p the float model. */
   get meanShift(): number {
     return mean(this.#shift).value;
   }
 
-  /** Root of the mean square of q(right token) - p(right token). */
+  /** Root mean square of q(token) - p(token). */
   get rmsShift(): number {
     return Math.sqrt(mean(this.#shift.map((d) => d * d)).value);
   }
 }
 
-/** What a {@link Divergence} says, under the names that JSON has everywhere; one token has no standard errors. */
+/** The figures of a {@link Divergence} under the names used in JSON. A single token has no standard errors. */
 export interface PredictionFigures {
   readonly perplexity: {
     readonly float: Figure;
@@ -241,21 +241,21 @@ export interface PredictionFigures {
     readonly ratio: Figure;
     readonly ratio_error?: Figure;
   };
-  /** In nats a token. */
+  /** In nats per token. */
   readonly kl: {
     readonly mean: Figure;
     readonly error?: Figure;
     readonly median: Figure;
-    /** The 99.9 % quantile. */
+    /** The 99.9% quantile. */
     readonly p999: Figure;
     readonly max: Figure;
   };
   readonly same_top: { readonly rate: Figure; readonly error?: Figure };
-  /** The change of the right token's probability. */
+  /** The change of the probability of the text's token. */
   readonly prob: { readonly rms: Figure; readonly mean: Figure };
 }
 
-/** The figures of a measurement. */
+/** Collects the figures of a {@link Divergence}. */
 export function predictionFigures(measured: Divergence): PredictionFigures {
   const { float, quant, ratio, kl, sameTop } = measured;
   const errorOf = ({ error }: Estimate) => Number.isNaN(error) ? undefined : figureOf(error);
@@ -280,7 +280,7 @@ export function predictionFigures(measured: Divergence): PredictionFigures {
   };
 }
 
-/** Counts of values in bins of one width: bin n has those from (first + n) * width up to the next bin. */
+/** Counts of values in bins of equal width: bin n begins at (first + n) * width. */
 export interface Bins {
   readonly width: number;
   readonly first: number;
@@ -290,10 +290,10 @@ export interface Bins {
 /** Bins on each side of zero. */
 const SIDE = 128;
 
-/** The width of the first bins: far below what binary32 logits differ by when a weight does. */
+/** The initial width of the bins: far below the effect of a changed weight on binary32 logits. */
 const FINEST = 2 ** -24;
 
-/** A histogram that widens its bins, by doubling, as larger values come: two of them have widths that fit. */
+/** A histogram that doubles the width of its bins when a value is out of range, so that two of them can be aligned. */
 export class Histogram {
   #width = FINEST;
   #counts: number[] = new Array(2 * SIDE).fill(0);
@@ -308,7 +308,7 @@ export class Histogram {
     this.#counts[bin + SIDE]++;
   }
 
-  /** The bins from the first to the last that is not empty, at least as wide as `width`, which is a power of two. */
+  /** The bins from the first to the last that is not empty, at least `width` (a power of two) wide. */
   bins(width = 0): Bins {
     while (this.#width < width) this.#double();
     const first = this.#counts.findIndex((count) => count > 0);

@@ -1,6 +1,6 @@
 /**
- * How far one model is from another: the same tokens, the logits of both, and the prediction of a text. A model is
- * whatever gives logits for tokens, as {@link LanguageModel} of `@rabbit/rabbit` does.
+ * Measures the difference of two models: their answers, their logits for the same tokens, and their predictions of a
+ * text. A model is anything that computes logits for tokens, such as {@link LanguageModel} of `@rabbit/rabbit`.
  *
  * ```ts
  * import { Distribution } from "@rabbit/rabbit/measure";

@@ -1,6 +1,6 @@
 /**
- * How well models predict a text that is given: the float model and quantized ones over the same windows of tokens.
- * Knows tokens and logits only.
+ * Measures how well a float model and its quantized versions predict a text, on the same windows of tokens. Uses tokens
+ * and logits only.
  *
  * @module
  */
@@ -10,33 +10,33 @@ import { checkFinite } from "../text/sample.ts";
 import { Distribution, Divergence } from "./metrics.ts";
 import { pacer, type Watch } from "../pace.ts";
 
-/** A model that says what follows each token. */
+/** A model that can return the logits after every token. */
 export interface TextModel extends Decoder {
-  /** Feeds tokens and visits the logits after each, which are valid during the call. */
+  /** Feeds tokens and calls `visit` with the logits after each, which are valid during the call. */
   feedAll(ids: readonly number[], visit: (index: number, logits: Float32Array) => void): void;
 }
 
-/** Tokens start to end of a text (end is the first that is not in it), which begin without a context. */
+/** The tokens from `start` up to `end` (exclusive) of a text. The model sees no tokens before them. */
 export interface Window {
   /** The first token. */
   readonly start: number;
-  /** The first token that is scored; so are all after it. Always after `start`. */
+  /** The first token that is scored, as are all tokens after it; greater than `start`. */
   readonly scored: number;
-  /** The first token after it. */
+  /** The first token after the window. */
   readonly end: number;
 }
 
-/** The window of llama.cpp's perplexity tool, in tokens. */
+/** The default window in tokens, that of llama.cpp's perplexity tool. */
 export const WINDOW = 512;
 
-/** Tokens whose logits are held at a time: of more, the float model's copy would be large; with fewer, passes are slow. */
+/** Rows of logits in memory at a time: more rows need more memory, fewer rows make the batches slow. */
 export const LOGIT_ROWS = 128;
 
 /**
- * Cuts a text into windows. Window n begins at token n * stride, and has `window` tokens or what is left. Scored is each
- * token that no window before has scored, but the first of the window, before which the model has seen nothing. So with
- * stride = window all but the first token of each window are scored, and with a smaller stride the last `stride` tokens
- * of each window but the first, each after window - stride tokens of context at least. The windows end with the text.
+ * Divides a text into windows. Window n begins at token n * stride, and has `window` tokens or those that are left.
+ * Each token is scored in the first window that contains it and in which it is not the first token, which has no
+ * context. If stride = window, each window scores all its tokens but the first. With a smaller stride, each window but
+ * the first scores its last `stride` tokens, with at least window - stride tokens of context.
  */
 export function windowsOf(tokens: number, window: number, stride: number): Window[] {
   const windows: Window[] = [];
@@ -48,23 +48,23 @@ export function windowsOf(tokens: number, window: number, stride: number): Windo
   return windows;
 }
 
-/** Tokens that a model is fed for windows: the last of a window is scored, but what follows it is not asked for. */
+/** The number of tokens that a model is fed: all but the last of each window, whose logits would not be used. */
 export function fedTokens(windows: readonly Window[]): number {
   return windows.reduce((sum, { start, end }) => sum + end - 1 - start, 0);
 }
 
-/** Options of {@link measureText}; the progress is in tokens, those of {@link fedTokens}. */
+/** Options of {@link measureText}. Progress counts the tokens of {@link fedTokens}. */
 export interface TextOptions extends Watch {
-  /** Logits of a row. */
+  /** Size of the vocabulary. */
   readonly vocabulary: number;
 }
 
 /**
- * Passes the windows of a text through the models, {@link LOGIT_ROWS} tokens at a time, and compares each quantized model
- * with the float one at every scored token.
+ * Feeds the windows of a text to the models, {@link LOGIT_ROWS} tokens at a time, and compares each quantized model
+ * with the float model at every scored token.
  *
- * @returns what each quantized model gave
- * @throws {NumericError} logits are not finite
+ * @returns one result for each quantized model
+ * @throws {NumericError} a logit is not finite
  * @throws the reason of `signal`
  */
 export async function measureText(
@@ -86,7 +86,7 @@ export async function measureText(
       if (scored - 1 > start) model.feed(ids.slice(start, scored - 1));
     }
     done += scored - 1 - start;
-    // The logits after a token say how likely the next one is.
+    // The logits after a token predict the next one, so batches begin one token before the first that is scored.
     for (let at = scored - 1; at < end - 1; at += LOGIT_ROWS) {
       const batch = ids.slice(at, Math.min(at + LOGIT_ROWS, end - 1));
       float.feedAll(batch, (n, logits) => kept[n].set(logits));

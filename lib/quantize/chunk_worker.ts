@@ -1,5 +1,5 @@
 /**
- * A thread of {@link runChunks}.
+ * The worker of {@link runChunks}.
  *
  * @module
  */
@@ -7,7 +7,7 @@
 import { listen } from "../kernels/workers.ts";
 import { ChunkProcessor, type FromWorker, type ToWorker } from "./chunks.ts";
 
-/** Made with the first chunk, so that a file that can't be opened is an answer like any other. */
+/** Creates the processor for the first chunk, so that a file that cannot be opened is the error of that chunk. */
 let processor: () => ChunkProcessor;
 
 const post = listen<ToWorker, FromWorker>((message) => {

@@ -1,6 +1,6 @@
 /**
- * Reads, encodes, compares and writes the bytes of checkpoints chunk by chunk, on several threads, and hands the
- * chunks to a consumer in their order. The memory in use depends on the number of threads alone.
+ * Reads, encodes, compares and writes the bytes of checkpoints in chunks, on several threads, and passes the chunks to
+ * a consumer in order. Memory use depends only on the number of threads.
  *
  * @module
  */
@@ -14,47 +14,47 @@ import { startWorker } from "../kernels/workers.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
 import { nextTurn } from "../pace.ts";
 
-/** Bytes of one side of a chunk: small enough for a processor's cache, large enough to make messages cheap. */
+/** The largest source or result of a chunk, in bytes: it fits into a cache, and makes the cost of messages small. */
 export const CHUNK_BYTES = 1 << 21;
 
-/** Bytes of a file that follow one another; `file` is an index into the list that {@link runChunks} got. */
+/** A range of bytes in a file; `file` is an index into the files of {@link runChunks}. */
 export interface Span {
   readonly file: number;
   readonly offset: number;
   readonly bytes: number;
 }
 
-/** A part of a tensor that one thread processes. What is done follows from the spans; see {@link ChunkProcessor.process}. */
+/** A part of a tensor that one thread processes. Its spans determine the work; see {@link ChunkProcessor.process}. */
 export interface Chunk {
   /** Bytes of the float checkpoint. */
   readonly source?: Span;
-  /** Bytes of the quantized checkpoint that exists. */
+  /** Bytes of an existing quantized checkpoint. */
   readonly stored?: Span;
-  /** Where the result is written. */
+  /** Where to write the result. */
   readonly target?: Span;
-  /** The formats, where the bytes are blocks and not just bytes; `source` is absent when only scales are checked. */
+  /** The formats if `target` is quantized. Without `source`, only the scales are checked. */
   readonly blocks?: { readonly count: number; readonly source?: string; readonly target: string };
 }
 
-/** What came of a chunk. Indexes are relative to the chunk; -1 is none. */
+/** The result of a chunk. Indexes are relative to the chunk; -1 means none. */
 export interface ChunkResult extends SquaredError {
-  /** The first block of the source that can't be encoded. */
+  /** The first block of the source that cannot be encoded. */
   unencodable: number;
   /** The first stored block whose scale is not finite. */
   badScale: number;
-  /** The first stored byte that is not what the source gives. */
+  /** The first stored byte that differs from the one derived from the source. */
   difference: number;
 }
 
-/** A file that chunks name: of a version, to be read, or of an inode, to be written (see `reopen`, `reopenToWrite`). */
+/** A file of chunks: with its version if read, with its inode if written (see `reopen`, `reopenToWrite`). */
 export type ChunkFile = { readonly path: string } & ({ readonly version: string } | { readonly inode: string });
 
-// A slot of the shared memory: the source, then the result or what is stored, then what is derived for comparison.
+// The layout of a slot in shared memory: the source, the result or stored bytes, the bytes derived for comparison.
 const RESULT = CHUNK_BYTES;
 const DERIVED = 2 * CHUNK_BYTES;
 const SLOT_BYTES = 3 * CHUNK_BYTES;
 
-/** Bytes of scratch for the kernels of one thread, after the slots. */
+/** Scratch memory for the kernels of one thread, in bytes, after the slots. */
 const SCRATCH_BYTES = 64;
 
 /** The address of a slot. */
@@ -62,22 +62,22 @@ function slotAddress(slot: number): number {
   return FIRST_ADDRESS + slot * SLOT_BYTES;
 }
 
-/** Where the bytes of a processed chunk are: the stored ones, or those that were or would be written. */
+/** The address and size of a processed chunk: the stored bytes if there are any, else the bytes to write. */
 function output(chunk: Chunk, slot: number): { address: number; bytes: number } {
   const { source, stored, target, blocks } = chunk;
   const bytes = (stored ?? target ?? source)!.bytes;
   return { address: slotAddress(slot) + (stored || blocks?.source ? RESULT : 0), bytes };
 }
 
-/** One thread's view of the work: its own file handles and kernels over the shared memory. */
+/** Processes chunks on one thread, with its own file handles, and kernels on the shared memory. */
 export class ChunkProcessor {
   readonly #memory: Uint8Array;
   readonly #kernels: BlockKernels;
   readonly #files: { path: string; file: SystemFile }[] = [];
 
   /**
-   * @param scratch address of the thread's own scratch in `memory`
-   * @throws {SystemError} a file can't be opened, or is not the one that it was
+   * @param scratch address of the thread's scratch in `memory`
+   * @throws {SystemError} a file cannot be opened, or has been replaced
    */
   constructor(memory: WebAssembly.Memory, files: readonly ChunkFile[], scratch: number) {
     this.#memory = new Uint8Array(memory.buffer);
@@ -90,8 +90,8 @@ export class ChunkProcessor {
   }
 
   /**
-   * Reads what the chunk names, encodes the source's blocks, compares with what is stored (blocks with the encoded
-   * source, plain bytes with the source's), and writes to the target.
+   * Reads the spans of a chunk, encodes the source's blocks, compares the result with the stored bytes, and writes it
+   * to the target. A chunk without blocks is compared or copied byte for byte.
    */
   process(chunk: Chunk, slot: number): ChunkResult {
     const { source, stored, target, blocks } = chunk;
@@ -131,15 +131,15 @@ export class ChunkProcessor {
   }
 }
 
-/** What the main thread sends to a worker. */
+/** A message to a worker. */
 export type ToWorker =
   | { start: { memory: WebAssembly.Memory; files: readonly ChunkFile[]; scratch: number } }
   | { chunk: Chunk; slot: number; index: number };
 
-/** What a worker answers. */
+/** A message from a worker. */
 export type FromWorker = { index: number; slot: number } & ({ result: ChunkResult } | { error: WireError });
 
-/** An error on its way between threads, which keep no classes. */
+/** An error in a message, where it loses its class. */
 export interface WireError {
   name: string;
   message: string;
@@ -152,23 +152,23 @@ function revive({ name, message, stack }: WireError): Error {
   return Object.assign(error, { name, message, stack });
 }
 
-/** Chunks that a worker has at hand: as many as it can do while this thread hashes and encodes one. */
+/** The queue of a worker, in chunks: enough work for the time in which the main thread hashes and encodes one. */
 const WORKER_QUEUE = 4;
 
-/** A chunk, and what the caller of {@link runChunks} needs to know of it, which stays on its thread. */
+/** A chunk with a value of the caller, which stays on the caller's thread. */
 export interface Tagged<T> {
   readonly chunk: Chunk;
   readonly tag: T;
 }
 
 /**
- * Works on `chunks` and calls `consume` with each in its order, on this thread, which takes part in the work too.
+ * Processes chunks, and calls `consume` for each in order. The calling thread processes chunks too.
  *
- * @param files the files that spans name; those to be written must exist
- * @param threads threads in all, this one included
- * @param consume gets the tag, the chunk, what came of it, and its bytes: what is stored, or what was written, or the source
- * @throws {SystemError} a file that is read was changed meanwhile
- * @throws whatever a thread throws, or `consume`, or the reason of `signal`; no thread works any more by then
+ * @param files the files of the spans; those to be written must exist
+ * @param threads number of threads, including the caller's
+ * @param consume gets the tag, the chunk, its result, and its bytes: those stored if there are any, else those written
+ * @throws {SystemError} a file changed while it was being read
+ * @throws the error of a thread or of `consume`, or the reason of `signal`; all threads have been stopped by then
  */
 export async function runChunks<T>(
   files: readonly ChunkFile[],
@@ -208,7 +208,7 @@ export async function runChunks<T>(
     return state;
   });
 
-  // Removed at the end: the signal of a timeout keeps the program running while it has a listener.
+  // Removed at the end, since AbortSignal.timeout keeps the program running while it has a listener.
   const aborted = () => wake();
   signal?.addEventListener("abort", aborted);
   try {
@@ -217,7 +217,7 @@ export async function runChunks<T>(
     let started = 0;
     let consumed = 0;
     while (!upcoming.done || consumed < started) {
-      // Messages and signals arrive between turns of the event loop only.
+      // Messages and signals arrive only between turns of the event loop.
       await nextTurn();
       signal?.throwIfAborted();
       while (!upcoming.done && free.length > 0) {
@@ -246,7 +246,7 @@ export async function runChunks<T>(
       } else {
         await new Promise<void>((resolve) => {
           wake = resolve;
-          // A message that came since the last turn has called the old wake.
+          // A message that arrived since the last turn has called the previous `wake`.
           if (failure || ready.has(consumed) || signal?.aborted) resolve();
         });
       }

@@ -1,5 +1,5 @@
 /**
- * `rabbit quantize`: a float checkpoint to a block checkpoint, streamed.
+ * Quantizes a float checkpoint, in chunks, without loading it into memory.
  *
  * @module
  */
@@ -37,49 +37,49 @@ import { sha256 } from "../files/write.ts";
 import type { Watch } from "../pace.ts";
 import { threadCount } from "../kernels/workers.ts";
 
-/** A tensor of the new file. */
+/** A tensor of the new checkpoint. */
 export interface PlannedTensor {
-  /** The tensor of the source. */
+  /** The source tensor. */
   readonly source: Tensor;
-  /** The name of its new format. */
+  /** The name of the new format. */
   readonly dtype: string;
-  /** Its new size. */
+  /** The new size. */
   readonly bytes: number;
-  /** The format of the source when the tensor is quantized, undefined when it is kept byte for byte. */
+  /** The source's format if the tensor is quantized; undefined if it is copied. */
   readonly from?: FloatFormat;
 }
 
-/** What quantizing a checkpoint will write; made from headers alone. */
+/** The checkpoint that quantizing will write, computed from headers alone. */
 export interface Plan {
   /** The float checkpoint. */
   readonly source: Checkpoint;
   /** The width. */
   readonly format: BlockFormat;
-  /** The tensors, in their order. */
+  /** The tensors, in file order. */
   readonly tensors: readonly PlannedTensor[];
   /** The length field and header of the new file. */
   readonly header: Uint8Array<ArrayBuffer>;
-  /** Bytes of the new file, and of the source's files. */
+  /** Size of the new file. */
   readonly bytes: number;
-  /** Bytes of the source's files. */
+  /** Size of the source's files. */
   readonly sourceBytes: number;
-  /** Tensors that are quantized; the others are kept. */
+  /** Number of tensors that are quantized; the others are copied. */
   readonly quantized: number;
 }
 
-/** Larger than the tokenizer of any model known (Gemma: 33 MB). */
+/** Limit of a copied file: larger than the tokenizer of any known model (Gemma: 33 MB). */
 const MAX_SIDECAR_BYTES = 200_000_000;
 
-/** Files that a user of the checkpoint needs beside the weights: those that are missing are reported. */
+/** Files that a complete checkpoint has; missing ones are reported. */
 const NEEDED = ["config.json", "vocab.json", "merges.txt"];
 
 /**
- * Decides what becomes of every tensor: two-dimensional ones are quantized, others kept.
+ * Plans the new checkpoint: matrices (tensors of two dimensions) are quantized, other tensors are copied.
  *
  * @param from the float checkpoint, or its path
  * @param width the block format, or its bits
- * @throws {CheckpointError} naming the tensor and the field: the source is quantized already, a matrix is not of F64,
- * F32, F16 or BF16, or its columns are not a multiple of 32
+ * @throws {CheckpointError} the source is already quantized, a matrix is not F64, F32, F16 or BF16, or the number of
+ * its columns is not a multiple of 32; names the tensor and the field
  */
 export function planQuantize(from: Checkpoint | string, width: BlockFormat | number = DEFAULT_WIDTH): Plan {
   const format = typeof width === "number" ? widthOf(width) : width;
@@ -124,60 +124,60 @@ export function planQuantize(from: Checkpoint | string, width: BlockFormat | num
   };
 }
 
-/** The block format of so many bits. @throws {RangeError} there is none */
+/** The block format with this number of bits. @throws {RangeError} there is none */
 function widthOf(bits: number): BlockFormat {
   const width = WIDTHS.find((format) => format.bits === bits);
   if (width !== undefined) return width;
-  throw new RangeError(`there is no width of ${bits} bits, only ${WIDTHS.map(({ bits }) => bits).join(" and ")}`);
+  throw new RangeError(`unsupported width: ${bits} bits; expected ${WIDTHS.map(({ bits }) => bits).join(" or ")}`);
 }
 
-/** Options of {@link quantize}; the progress is in bytes of the source. */
+/** Options of {@link quantize}. Progress counts bytes of the source. */
 export interface QuantizeOptions extends Watch {
   /** Threads to use (default: one for each processor). */
   readonly threads?: number;
-  /** Replace a checkpoint that is there. */
+  /** Overwrite an existing checkpoint. */
   readonly force?: boolean;
 }
 
-/** What {@link quantize} wrote. */
+/** The result of {@link quantize}. */
 export interface Quantized {
   /** Path of the new file. */
   readonly model: string;
-  /** Its size. */
+  /** Size of the new file. */
   readonly bytes: number;
-  /** Bytes of the files that it was made from. */
+  /** Size of the source's files. */
   readonly sourceBytes: number;
   /** SHA-256 of the new file, in hexadecimal. */
   readonly digest: string;
-  /** Files that a complete checkpoint has beside the weights, and the source has not. */
+  /** Files of a complete checkpoint that the source lacks. */
   readonly missing: readonly string[];
-  /** Folders of the source that say what a checkpoint does, and are not copied. */
+  /** Directories of the source that affect the model's behaviour and are not copied. */
   readonly left: readonly string[];
 }
 
-/** Folders of a checkpoint whose files change what it does. */
+/** Directories of a checkpoint whose files affect the model's behaviour. */
 const FOLDERS = ["additional_chat_templates"];
 
 /**
- * Refuses a directory that the planned checkpoint can't be written to ({@link checkOutput}).
+ * Checks that the planned checkpoint can be written to a directory (see {@link checkOutput}).
  *
  * @throws {Refusal}
- * @throws {CheckpointError} a file beside the source's weights can't be copied
+ * @throws {CheckpointError} a file of the source's directory cannot be copied
  */
 export function checkTarget({ source }: Plan, directory: string, force: boolean): Seen {
   return checkOutput(directory, source, [MODEL_FILE, ...sidecarsOf(source)], force);
 }
 
 /**
- * Writes a quantized checkpoint of a float one, and the source's tokenizer and configuration, to a directory. They appear
- * when all is written and synced; until then, and after an error, what was there is untouched.
+ * Quantizes a float checkpoint into a directory, and copies the tokenizer and the configuration. The files appear after
+ * all of them have been written and synced; until then, and after an error, the directory is unchanged.
  *
  * @param source the float checkpoint: a directory, or a safetensors file
- * @param directory made where it is missing
- * @throws {CheckpointError} a weight is not finite or a scale overflows, naming tensor, row, and column or block
- * @throws {Refusal} the directory is the source's, or holds a checkpoint and `force` is not set
- * @throws {SystemError} such as a full disk, a source that was changed meanwhile, or another process that wrote a
- * checkpoint to the directory meanwhile
+ * @param directory the output directory, created if missing
+ * @throws {CheckpointError} a weight is not finite or a scale overflows; names tensor, row, and column or block
+ * @throws {Refusal} the directory is the source's, or contains a checkpoint and `force` is not set
+ * @throws {SystemError} for example the disk is full, the source changed while it was being read, or another process
+ * wrote a checkpoint to the directory
  */
 export async function quantize(
   source: string,
@@ -194,7 +194,7 @@ export async function quantize(
   const plan = typeof from === "string" ? planQuantize(from, bits) : from;
   const seen = checkTarget(plan, directory, force);
   using files = new NewFiles(directory, seen);
-  // First, because they may be refused, and it takes no time.
+  // Copied first, so that a file that is refused is reported before the long work.
   const sidecars = sidecarsOf(plan.source);
   for (const name of sidecars) {
     files.write(name, readRegular(join(plan.source.directory, name), MAX_SIDECAR_BYTES));
@@ -224,14 +224,14 @@ export async function quantize(
   return { model: join(directory, MODEL_FILE), bytes, sourceBytes, digest: digest.digest("hex"), missing, left };
 }
 
-/** Where in a tensor a chunk begins. */
+/** The position of a chunk in its tensor. */
 export interface ChunkPlace {
   readonly tensor: PlannedTensor;
-  /** The first block of the chunk, or its first byte for a tensor that is kept. */
+  /** The first block of the chunk; for a tensor that is copied, the first byte. */
   readonly first: number;
 }
 
-/** The chunks of all tensors, which know the source's bytes and the new file's; `target` is the index of the new file. */
+/** The chunks of all tensors; `target` is the index of the new file. */
 function* chunksOf(plan: Plan, target: number): Generator<Tagged<ChunkPlace>> {
   let offset = plan.header.length;
   for (const tensor of plan.tensors) {
@@ -240,7 +240,7 @@ function* chunksOf(plan: Plan, target: number): Generator<Tagged<ChunkPlace>> {
   }
 }
 
-/** The chunks of one tensor whose new bytes are to be written at `place`, or are stored there already. */
+/** The chunks of one tensor, whose quantized bytes are to be written at `place`, or are stored there. */
 export function* tensorChunks(
   tensor: PlannedTensor,
   format: BlockFormat,
@@ -248,7 +248,7 @@ export function* tensorChunks(
   role: "target" | "stored",
 ): Generator<Tagged<ChunkPlace>> {
   const { source, from } = tensor;
-  // A kept tensor is a sequence of single bytes.
+  // A tensor that is copied is a sequence of single bytes.
   const sourceUnit = from ? BLOCK * from.blockBytes : 1;
   const targetUnit = from ? format.blockBytes : 1;
   const units = source.bytes / sourceUnit;
@@ -266,9 +266,9 @@ export function* tensorChunks(
 }
 
 /**
- * Says where and why a block of the source can't be encoded, if there is one.
+ * Reports a block of the source that a kernel could not encode.
  *
- * @throws {CheckpointError} naming tensor, row, column and value, or row and block
+ * @throws {CheckpointError} there is one; names tensor, row, column and value, or row and block
  */
 export function checkEncoded(
   plan: Plan,
@@ -313,7 +313,7 @@ export function checkEncoded(
   throw new Error(`a kernel refused block ${index} of ${source.name}, which the definition encodes`);
 }
 
-/** The names of the files that stand beside the source's weights and are copied. */
+/** The names of the files that are copied from the source's directory. */
 function sidecarsOf({ directory }: Checkpoint): string[] {
   return COMPANIONS.filter((name) => memberOf(directory, name) !== undefined);
 }

@@ -1,6 +1,6 @@
 /**
- * Reads the tensors of a float checkpoint as if it were quantized: blocks are encoded when they are read, and no file is
- * written. `advise` loads each width this way, to measure it before anybody decides for one.
+ * Reads a float checkpoint as if it were quantized: tensors are encoded when they are read, and no file is written.
+ * `advise` measures each width this way.
  *
  * @module
  */
@@ -12,10 +12,10 @@ import type { BlockKernels } from "../kernels/codec.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
 import { checkEncoded, type Plan, type PlannedTensor } from "./quantize.ts";
 
-/** Where blocks are put; a block is never longer than the weights that it is made of. */
+/** The address of the encoded blocks, which are never larger than their source. */
 const RESULT = FIRST_ADDRESS + CHUNK_BYTES;
 
-/** Reads tensors of the checkpoint that a plan describes. Close it when the last is read. */
+/** Reads the tensors of a planned checkpoint. Close it after the last read. */
 export class QuantizingReader {
   readonly #plan: Plan;
   readonly #tensors: ReadonlyMap<string, PlannedTensor>;
@@ -33,7 +33,7 @@ export class QuantizingReader {
     this.#kernels = wasmKernels(memory, 0);
   }
 
-  /** The source's files, for messages. */
+  /** The source's path, for messages. */
   get path(): string {
     return nameOf(this.#plan.source);
   }
@@ -43,17 +43,18 @@ export class QuantizingReader {
     return this.#tensors.keys();
   }
 
-  /** A tensor's dtype after quantizing, its shape, and the file of its source; undefined if there is none of that name. */
+  /** The dtype after quantizing, the shape and the source file of a tensor; undefined if there is no such tensor. */
   find(name: string): { dtype: string; shape: readonly number[]; path: string } | undefined {
     const found = this.#source.find(name);
     return found && { ...found, dtype: this.#tensors.get(name)!.dtype };
   }
 
   /**
-   * Fills `into` with what quantizing would store from byte `offset` of the tensor on; both are multiples of a block.
+   * Fills `into` with the bytes of the quantized tensor from `offset` on. For a matrix, `offset` and the length of
+   * `into` are multiples of a block.
    *
-   * @throws {CheckpointError} a weight is not finite or a scale overflows, naming tensor, row, and column or block
-   * @throws {SystemError} the source can't be read
+   * @throws {CheckpointError} a weight is not finite or a scale overflows; names tensor, row, and column or block
+   * @throws {SystemError} the source cannot be read
    */
   read(name: string, offset: number, into: Uint8Array): void {
     const tensor = this.#tensors.get(name)!;
@@ -77,7 +78,7 @@ export class QuantizingReader {
     }
   }
 
-  /** To be called after the last read: what was read is of one version of the source. @throws {SystemError} */
+  /** Call after the last read. @throws {SystemError} the source changed while it was being read */
   checkUnchanged(): void {
     this.#source.checkUnchanged();
   }
@@ -87,7 +88,7 @@ export class QuantizingReader {
     this.#source.close();
   }
 
-  /** Closes the files at the end of the block that declares the reader with `using`. */
+  /** Closes the files, for `using`. */
   [Symbol.dispose](): void {
     this.close();
   }

@@ -1,5 +1,5 @@
 /**
- * `rabbit verify`: reads every block of a checkpoint, and with the source derives every block again.
+ * Verifies a checkpoint: checks every block, and with the source derives every block again and compares.
  *
  * @module
  */
@@ -16,41 +16,41 @@ import type { Watch } from "../pace.ts";
 import { threadCount } from "../kernels/workers.ts";
 import { checkEncoded, type ChunkPlace, type PlannedTensor, planQuantize, tensorChunks } from "./quantize.ts";
 
-/** Options of {@link verify} and {@link verifyAgainst}; the progress is in bytes of the checkpoint. */
+/** Options of {@link verify} and {@link verifyAgainst}. Progress counts bytes of the checkpoint. */
 export interface VerifyOptions extends Watch {
   /** Threads to use (default: one for each processor). */
   readonly threads?: number;
 }
 
-/** A checkpoint whose every block is sound. */
+/** The result of {@link verify}. */
 export interface Verified {
-  /** SHA-256 of each file, in the order of the files. */
+  /** SHA-256 of each file, in hexadecimal. */
   readonly digests: readonly string[];
-  /** Quantized blocks that were read. */
+  /** Number of quantized blocks. */
   readonly blocks: number;
 }
 
-/** How a tensor compares with what the source gives. */
+/** The comparison of a tensor with the one derived from the source. */
 export interface TensorReport {
   /** Its name. */
   readonly name: string;
-  /** Whether all bytes are what the source gives. */
+  /** Whether all bytes are equal. */
   readonly equal: boolean;
-  /** Where they first differ: row and block for blocks, the byte for others. */
+  /** The first difference: row and block of a quantized tensor, byte of any other. */
   readonly row?: number;
   /** See `row`. */
   readonly block?: number;
   /** See `row`. */
   readonly byte?: number;
-  /** What differs besides bytes: the tensor is on one side only, or dtype or shape differ. */
+  /** Why the bytes cannot be compared: the tensor is in one checkpoint only, or dtype or shape differ. */
   readonly problem?: string;
-  /** sqrt(sum (w - v)^2 / sum w^2) over the tensor's weights w and stored values v; only for quantized tensors. */
+  /** sqrt(sum (w - v)^2 / sum w^2) over source weights w and stored values v; only for quantized tensors. */
   readonly rms?: number;
-  /** sum w^2; with it the errors of tensors can be combined: rms^2 * squares is the sum of (w - v)^2. */
+  /** sum w^2, to combine the errors of tensors: rms^2 * squares is the sum of (w - v)^2. */
   readonly squares?: number;
 }
 
-/** What {@link verifyAgainst} found. */
+/** The result of {@link verifyAgainst}. */
 export interface Against extends Verified {
   /** Every tensor of either checkpoint. */
   readonly tensors: readonly TensorReport[];
@@ -62,7 +62,7 @@ export interface Against extends Verified {
  * Reads every byte of a checkpoint and checks every scale.
  *
  * @param from the checkpoint, or its path
- * @throws {CheckpointError} a scale is not finite, naming tensor, row and block
+ * @throws {CheckpointError} a scale is not finite; names tensor, row and block
  */
 export async function verify(
   from: Checkpoint | string,
@@ -97,12 +97,12 @@ export async function verify(
 }
 
 /**
- * Verifies a quantized checkpoint and compares every tensor with what quantizing `source` gives. Tensors are matched
- * by their names; their order is free.
+ * Verifies a quantized checkpoint, and compares every tensor with the result of quantizing the source. Tensors are
+ * matched by name, in any order.
  *
  * @param from the quantized checkpoint, or its path
  * @param sourceFrom the float checkpoint, or its path
- * @throws {CheckpointError} as {@link verify}; `checkpoint` is not quantized; `source` can't be quantized
+ * @throws {CheckpointError} as {@link verify}; the checkpoint is not quantized; the source cannot be quantized
  */
 export async function verifyAgainst(
   from: Checkpoint | string,
@@ -123,7 +123,7 @@ export async function verifyAgainst(
   const reports = new Map<string, { -readonly [K in keyof TensorReport]: TensorReport[K] }>();
   const sums = new Map<string, { errors: number; squares: number }>();
   const shift = checkpoint.files.length;
-  // The bytes of a tensor that can't be compared have no place.
+  // Chunks of a tensor that cannot be compared have no tag: they are only hashed.
   const chunks = function* (): Generator<Tagged<ChunkPlace & { stored: Tensor } | undefined>> {
     for (const stored of checkpoint.tensors) {
       const tensor = planned.get(stored.name);
@@ -217,7 +217,7 @@ function checkScale(checkpoint: Checkpoint, tensor: Tensor, first: number, resul
   throw notFinite(place, BLOCK, tensor.shape[1], first + result.badScale);
 }
 
-/** The SHA-256 of each file of a checkpoint: the header is read here, the tensors come in the order of the data. */
+/** Computes the SHA-256 of each file: `of` reads the headers, `update` gets the tensors in file order. */
 class Digests {
   private constructor(readonly hashes: readonly Hash[]) {}
 
