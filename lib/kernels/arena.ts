@@ -1,5 +1,5 @@
 /**
- * The memories of a pool: areas are taken from them, one after the other, and given back all at once.
+ * The memories of a pool. Areas are allocated one after the other, and freed all at once.
  *
  * @module
  */
@@ -9,39 +9,39 @@ import { adviseHugePages } from "../libc.ts";
 import { FIRST_ADDRESS, instantiate, MAX_PAGES, PAGE } from "./codec_wasm.ts";
 import { GROUP } from "./wasm/layout.ts";
 
-/** Bytes of a matrix that are read and packed at once. */
+/** Bytes of a matrix that are read and packed at a time. */
 export const STAGING_BYTES = 1 << 20;
 
-/** The most that a memory keeps free of weights, for activations and scratch. */
+/** Bytes of a memory that are reserved for activations and scratch; at most half of it. */
 const RESERVE_BYTES = 1 << 29;
 
-/** A memory grows to a multiple of so many bytes, or to its limit. */
+/** A memory grows to a multiple of this size, or to its limit. */
 const GROWTH_BYTES = 1 << 27;
 
-/** Areas begin at multiples of this: a cache line. */
+/** The alignment of areas: a cache line. */
 const ALIGNMENT = 64;
 
-/** Every byte of a guard. Four of them are a NaN, so that results show where a kernel has read one. */
+/** The value of every byte of a guard. Four of them are a NaN, so a kernel that reads a guard gives NaN. */
 const GUARD = 0xff;
 
-/** A shared memory that areas are taken from. */
+/** A shared memory from which areas are allocated. */
 export class Arena {
   readonly memory: WebAssembly.Memory;
   readonly wasm: ReturnType<typeof instantiate>;
   readonly #limit: number;
   readonly #guardBytes: number;
   #top = 0;
-  /** Bytes from here on have never been given out, so they are zero. */
+  /** Bytes from here on have never been allocated, so they are zero. */
   #clean = FIRST_ADDRESS;
-  /** Whether the memory may grow: threads see it as it is at the first operation. */
+  /** Whether the memory may grow. Threads see the memory as it is at the first operation. */
   grows = true;
-  /** First and last (exclusive) address of each guard. */
+  /** Start and end (exclusive) of each guard. */
   #guards: [number, number][] = [];
   #staging?: number;
 
   /**
-   * @param limitBytes the most bytes that the memory may have
-   * @param guardBytes bytes before and after each area that {@link checkGuards} looks at
+   * @param limitBytes the maximum size of the memory
+   * @param guardBytes the size of the guards before and after each area (see {@link checkGuards})
    */
   constructor(limitBytes: number, guardBytes: number) {
     this.#limit = limitBytes;
@@ -51,25 +51,25 @@ export class Arena {
     this.reset();
   }
 
-  /** Bytes that weights may still take. */
+  /** Bytes that are free for weights. */
   get free(): number {
     return this.#limit - Math.min(RESERVE_BYTES, this.#limit / 2) - this.#top - ALIGNMENT;
   }
 
-  /** The area of {@link STAGING_BYTES} that bytes are read into before they are packed. */
+  /** The area of {@link STAGING_BYTES} into which bytes are read before they are packed. */
   get staging(): number {
     return this.#staging ??= this.take(STAGING_BYTES);
   }
 
-  /** Whether there is room for `bytes` bytes of weights beside the area that they are read into. */
+  /** Whether `bytes` bytes of weights fit, in addition to the staging area. */
   fits(bytes: number): boolean {
     return this.staging > 0 && this.free >= bytes;
   }
 
   /**
-   * Takes an area.
+   * Allocates an area.
    *
-   * @param zero whether it must hold zeros; weights are written over anyway
+   * @param zero whether it must contain zeros; weights overwrite it anyway
    * @throws {LimitError} the memory is full
    */
   take(bytes: number, zero = true): number {
@@ -90,23 +90,31 @@ export class Arena {
     return at;
   }
 
-  /** Makes room up to byte `end` and more: a huge page is only given where all of it is there. */
+  /**
+   * Grows the memory to at least `end` bytes. It grows in large steps, since a huge page needs memory for all of it.
+   */
   #grow(end: number): void {
-    if (!this.grows) throw late();
+    if (!this.grows) throw layoutFixed();
     const have = this.memory.buffer.byteLength;
     const wanted = Math.min(Math.ceil(end / GROWTH_BYTES) * GROWTH_BYTES, this.#limit);
     this.memory.grow(Math.ceil((wanted - have) / PAGE));
     adviseHugePages(this.memory, have);
   }
 
-  /** Makes the bytes from `start` to `end` - 1, which are of no area, a guard. */
+  /** Makes a guard of bytes `start` to `end` - 1, which belong to no area. */
   #guard(start: number, end: number): void {
     if (this.#guardBytes === 0) return;
     this.bytes(start, end - start).fill(GUARD);
     this.#guards.push([start, end]);
   }
 
-  /** Looks at the guards of memory `memory`. @returns how many bytes they are @throws {Error} one was written to */
+  /**
+   * Checks the guards.
+   *
+   * @param memory the number of the memory, for messages
+   * @returns the total size of the guards
+   * @throws {Error} a guard was overwritten
+   */
   checkGuards(memory: number): number {
     let count = 0;
     for (const [start, end] of this.#guards) {
@@ -117,7 +125,7 @@ export class Arena {
     return count;
   }
 
-  /** Gives every area back. */
+  /** Frees all areas. */
   reset(): void {
     this.grows = true;
     this.#guards = [];
@@ -132,7 +140,7 @@ export class Arena {
   }
 }
 
-/** All memories of a pool: one, and more for weights that don't fit it. */
+/** The memories of a pool: the main one, and more for weights that don't fit it. */
 export class Arenas {
   readonly #limitBytes: number;
   readonly #guardBytes: number;
@@ -146,7 +154,7 @@ export class Arenas {
     this.#arenas = [new Arena(limitBytes, guardBytes)];
   }
 
-  /** The memory that has all but the weights that don't fit it. */
+  /** The memory of everything but the weights that don't fit it. */
   get main(): Arena {
     return this.#arenas[0];
   }
@@ -156,16 +164,20 @@ export class Arenas {
     return this.#arenas;
   }
 
-  /** Whether the threads know the memories, so that none may grow and none may be added. */
+  /** Whether no memory may grow or be added any more, since the threads have views of them. */
   get frozen(): boolean {
     return this.#frozen;
   }
 
-  /** The index of the first memory that has room for `bytes` bytes of weights, a new one if none has. @throws {LimitError} */
+  /**
+   * The index of the first memory with room for `bytes` bytes of weights; adds a memory if there is none.
+   *
+   * @throws {LimitError} no memory can have room for them
+   */
   roomFor(bytes: number): number {
     const index = this.#arenas.findIndex((arena) => arena.fits(bytes));
     if (index >= 0) return index;
-    if (this.#frozen) throw late();
+    if (this.#frozen) throw layoutFixed();
     const arena = new Arena(this.#limitBytes, this.#guardBytes);
     if (!arena.fits(bytes)) {
       throw new LimitError(
@@ -175,7 +187,7 @@ export class Arenas {
     return this.#arenas.push(arena) - 1;
   }
 
-  /** Lets no memory grow any more. */
+  /** Fixes the number of memories and their sizes. */
   freeze(): void {
     this.#frozen = true;
     for (const arena of this.#arenas) arena.grows = false;
@@ -186,7 +198,7 @@ export class Arenas {
     return this.#arenas.reduce((sum, arena, memory) => sum + arena.checkGuards(memory), 0);
   }
 
-  /** Gives back every area, and every memory but the main one. */
+  /** Frees all areas, and drops all memories but the main one. */
   reset(): void {
     this.#arenas.length = 1;
     this.main.reset();
@@ -194,7 +206,9 @@ export class Arenas {
   }
 }
 
-/** What comes after the first operation does not fit what was laid out then. */
-export function late(): RangeError {
-  return new RangeError("larger than what there was before the first operation");
+/** The error of an allocation that does not fit the memory layout, which is fixed at the first operation. */
+export function layoutFixed(): RangeError {
+  return new RangeError(
+    "the memory layout was fixed at the first operation, and has no room for more; call reset first",
+  );
 }

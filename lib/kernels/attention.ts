@@ -1,5 +1,5 @@
 /**
- * Attention: rotates heads, fills the cache, and attends over it.
+ * Attention: rotates heads, appends to the cache, and attends over it.
  *
  * @module
  */
@@ -12,33 +12,36 @@ import * as layout from "./wasm/layout.ts";
 
 type Attend = Fields<"attend">;
 
-/** The kernels by the bytes of a value in the cache, and by the number of heads from 1 on. */
+/** The kernels, by the size of a value in the cache in bytes, then by the number of heads (from 1). */
 const KERNELS: Readonly<Record<number, readonly string[]>> = {
   1: ["attend_i8_1", "attend_i8_2", "attend_i8_3"],
   2: ["attend_i16_1", "attend_i16_2", "attend_i16_3"],
   4: ["attend_f32_1", "attend_f32_2", "attend_f32_3"],
 };
 
-/** A piece of several: rotates all heads of a token and puts its keys and values into the cache. */
+/** For several tokens, one task per token: rotates its heads and appends its keys and values to the cache. */
 export function storeWork(view: View, command: Fields<"store">): Work {
-  const { tokens, q, qStride, qNorm, qEps, heads, groups, headDim } = command;
-  const piece = (t: number) => {
+  const { tokens, q, qStride, qNorm, qEps, heads, kvHeads, headDim } = command;
+  const task = (t: number) => {
     for (let h = 0; h < heads; h++) {
       const at = q + t * qStride + h * headDim * 4;
-      turn(view, command, at, qNorm, qEps, t, at);
+      rotate(view, command, at, qNorm, qEps, t, at);
     }
-    for (let g = 0; g < groups; g++) append(view, command, t, g);
+    for (let g = 0; g < kvHeads; g++) append(view, command, t, g);
   };
-  return { pieces: tokens, piece };
+  return { tasks: tokens, task };
 }
 
-/** A piece: the heads of a token that share keys and values. For a single token it stores these, too. */
+/**
+ * One task per token and key head: attends with the query heads that share the key head. For a single token, the task
+ * also rotates them and appends to the cache.
+ */
 export function attendWork(view: View, command: Attend): Work {
-  return { pieces: command.tokens * command.groups, piece: (n) => attend(view, command, n) };
+  return { tasks: command.tokens * command.kvHeads, task: (n) => attend(view, command, n) };
 }
 
-/** Normalizes and rotates a head of token t, in place or to `to`. */
-function turn(view: View, a: Attend, x: number, norm: number, eps: number, t: number, to: number): void {
+/** Normalizes (if `norm` is not 0) and rotates a head of token t; `to` may be `x`. */
+function rotate(view: View, a: Attend, x: number, norm: number, eps: number, t: number, to: number): void {
   const { rms_norm, rope } = view.wasm[0];
   // Other threads may read what is written to the cache, so only final values may go there.
   const { normal } = view.rooms;
@@ -46,7 +49,7 @@ function turn(view: View, a: Attend, x: number, norm: number, eps: number, t: nu
   rope(norm !== 0 ? normal : x, to, a.headDim / 2, a.table + (a.position + t) * a.headDim * 4);
 }
 
-/** Puts the key and the value of token t, group g into the cache. */
+/** Appends the key and the value of token t, key head g, to the cache. */
 function append(view: View, a: Attend, t: number, g: number): void {
   const { copy, quantize_key, quantize_value } = view.wasm[0];
   const { headDim, size, rowBytes } = a;
@@ -54,18 +57,18 @@ function append(view: View, a: Attend, t: number, g: number): void {
   const offset = t * a.kvStride + g * headDim * 4;
   const [key, value] = [a.k + offset, a.v + offset];
   if (size === 4) {
-    turn(view, a, key, a.kNorm, a.kEps, t, a.keys + row * rowBytes);
+    rotate(view, a, key, a.kNorm, a.kEps, t, a.keys + row * rowBytes);
     copy(a.values + row * rowBytes, value, headDim * 4);
     return;
   }
-  const turned = view.rooms.key;
-  turn(view, a, key, a.kNorm, a.kEps, t, turned);
+  const rotated = view.rooms.key;
+  rotate(view, a, key, a.kNorm, a.kEps, t, rotated);
   const top = size === 1 ? ATTENTION_TOP.i8 : ATTENTION_TOP.i16;
-  // Keys are in blocks of positions, pair by pair; values of two positions stand side by side.
+  // Keys are stored in blocks of positions, pair by pair; the values of two positions are interleaved (layout.ts).
   const [keyPlace, valuePlace] = [row % layout.KEY_POSITIONS, row % layout.VALUE_POSITIONS];
   const keyAt = a.keys + (row - keyPlace) * rowBytes + keyPlace * 2 * size;
   const valueAt = a.values + (row - valuePlace) * rowBytes + valuePlace * size;
-  view.floats[(a.keyScales >>> 2) + row] = quantize_key(size, turned, headDim, top, keyAt);
+  view.floats[(a.keyScales >>> 2) + row] = quantize_key(size, rotated, headDim, top, keyAt);
   view.floats[(a.valueScales >>> 2) + row] = quantize_value(size, value, headDim, top, valueAt);
 }
 
@@ -74,22 +77,22 @@ function attend(view: View, a: Attend, n: number): void {
   const wasm = view.wasm[0];
   const scale = Math.fround(1 / Math.sqrt(headDim));
   const { queries, integers, sums, factors } = view.rooms;
-  const each = a.heads / a.groups;
+  const each = a.heads / a.kvHeads;
   const length = rowBytes / size;
-  const t = Math.floor(n / a.groups);
-  const g = n % a.groups;
+  const t = Math.floor(n / a.kvHeads);
+  const g = n % a.kvHeads;
   if (a.tokens === 1) append(view, a, 0, g);
   const row = g * a.capacity;
   const { attend: params, scores } = view.scratch[0];
   const set = (place: number, value: number) => view.words[(params + place) >>> 2] = value;
   for (let h = g * each, end = h + each; h < end;) {
-    // Not three and one of four.
+    // Split four heads into 2 + 2, not 3 + 1.
     const heads = end - h === 4 ? 2 : Math.min(MOST_HEADS, end - h);
     const offset = t * a.qStride + h * headDim * 4;
     let q = a.q + offset;
     if (a.tokens === 1) {
       for (let j = 0; j < heads; j++) {
-        turn(view, a, q + j * headDim * 4, a.qNorm, a.qEps, 0, queries + j * headDim * 4);
+        rotate(view, a, q + j * headDim * 4, a.qNorm, a.qEps, 0, queries + j * headDim * 4);
       }
       q = queries;
     }

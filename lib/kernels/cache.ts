@@ -1,5 +1,5 @@
 /**
- * Where the keys and values of a layer are.
+ * Allocates the keys and values of a layer.
  *
  * @module
  */
@@ -9,26 +9,26 @@ import type { Arena } from "./arena.ts";
 import { type Activations, ATTENTION_CHUNK, cacheFor } from "./operations.ts";
 import { MOST_HEAD_DIM } from "./view.ts";
 
-/** What a pool keeps of a cache. */
+/** The addresses and sizes of a cache. */
 export interface PlacedCache {
   /** Addresses. */
   readonly keys: number;
   readonly values: number;
   readonly keyScales: number;
   readonly valueScales: number;
-  /** Bytes of a value, and of the row of a head. */
+  /** Bytes of a value, and of a row: one head at one position. */
   readonly size: number;
   readonly rowBytes: number;
-  /** Positions there is room for. */
+  /** Positions, rounded up. */
   readonly capacity: number;
 }
 
-/** Positions that there is room for in a cache for `positions`: the kernels read so many at a time. */
+/** `positions` rounded up to the number that the kernels read at a time. */
 export function capacityFor(positions: number): number {
   return Math.ceil(positions / ATTENTION_CHUNK) * ATTENTION_CHUNK;
 }
 
-/** Takes the areas of a cache. @throws {LimitError} the heads are too wide, or the memory is full */
+/** Allocates a cache. @throws {LimitError} the heads are too large, or the memory is full */
 export function placeCache(
   arena: Arena,
   positions: number,
@@ -37,11 +37,11 @@ export function placeCache(
   activations: Activations,
 ): PlacedCache {
   if (headDim > MOST_HEAD_DIM) {
-    throw new LimitError(`heads of ${headDim} values: rabbit knows up to ${MOST_HEAD_DIM}`);
+    throw new LimitError(`heads of ${headDim} values are not supported: the maximum is ${MOST_HEAD_DIM}`);
   }
   const capacity = capacityFor(positions);
   const size = { f32: 4, i16: 2, i8: 1 }[cacheFor(headDim, activations)];
-  // The kernels read so many values of a head at a time.
+  // The kernels read 16 values of a head at a time.
   const rowBytes = Math.ceil(headDim / 16) * 16 * size;
   const [keys, values] = [1, 2].map(() => arena.take(heads * capacity * rowBytes));
   const [keyScales, valueScales] = [1, 2].map(() => size === 4 ? 0 : arena.take(heads * capacity * 4));

@@ -1,20 +1,20 @@
 /**
- * What the operations ask of their arguments. Sizes and indexes become addresses in the kernels, which check none: one
- * that is too large would read or overwrite something else. All implementations call these functions.
+ * Checks the arguments of the operations; all implementations call these functions. Sizes and indexes become addresses
+ * in the kernels, which check nothing: one that is too large would read or overwrite other data.
  *
  * @module
  */
 
 import type { Format } from "../format/blocks.ts";
-import type { Attention, Buffer, Input, Matrix, Norm, Projection } from "./operations.ts";
+import type { ActivationBuffer, Attention, Input, Matrix, Norm, Projection } from "./operations.ts";
 
-/** @throws {RangeError} naming the number, unless it is a whole number from `least` to `most` */
+/** @throws {RangeError} `value` is not a whole number from `least` to `most` */
 function checkWhole(what: string, value: number, least: number, most = Number.MAX_SAFE_INTEGER): void {
   if (Number.isSafeInteger(value) && value >= least && value <= most) return;
   throw new RangeError(`${what} is ${value}, expected a whole number from ${least} to ${most}`);
 }
 
-/** @throws {RangeError} naming both sizes, unless they are equal */
+/** @throws {RangeError} the sizes differ */
 function checkSize(what: string, size: number, expected: number): void {
   if (size !== expected) throw new RangeError(`${what} is ${size}, expected ${expected}`);
 }
@@ -55,18 +55,18 @@ export function checkRopeTable(positions: number, values: Float32Array): void {
 }
 
 /** Checks the index of a row of a buffer. @throws {RangeError} */
-export function checkRow({ tokens }: Buffer, token: number): void {
+export function checkRow({ tokens }: ActivationBuffer, token: number): void {
   checkWhole("the row of a buffer", token, 0, tokens - 1);
 }
 
-/** Checks the arguments of {@link Operations.embed}. @throws {RangeError} naming the id that the table lacks */
-export function checkEmbed({ rows, columns }: Matrix, ids: readonly number[], out: Buffer): void {
+/** Checks the arguments of {@link Operations.embed}. @throws {RangeError} */
+export function checkEmbed({ rows, columns }: Matrix, ids: readonly number[], out: ActivationBuffer): void {
   checkWhole("the number of ids", ids.length, 1, out.tokens);
   checkSize("the width of the output", out.width, columns);
   for (const id of ids) checkWhole("a token id", id, 0, rows - 1);
 }
 
-/** Checks the arguments of {@link Operations.project} and its kin. @throws {RangeError} */
+/** Checks the arguments of {@link Operations.project} and of the other projections. @throws {RangeError} */
 export function checkProject(
   { from, first = 0, norm }: Input,
   tokens: number,

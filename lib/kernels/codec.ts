@@ -1,5 +1,6 @@
 /**
- * The operations on blocks in plain TypeScript, for every row of FORMATS: the definition of correct. Slow, and short.
+ * The operations on blocks in plain TypeScript, for every block format: the definition of their results. Short and
+ * slow.
  *
  * @module
  */
@@ -7,7 +8,7 @@
 import { BLOCK, type BlockFormat, BlockRefusal, encodeBlock, type FloatFormat } from "../format/blocks.ts";
 import { f16IsFinite } from "../format/floats.ts";
 
-/** What the operations on blocks work on: areas of one memory, named by byte addresses. */
+/** The operations on blocks. Their operands are areas of one memory, given by byte addresses. */
 export interface BlockKernels {
   /**
    * Encodes `blocks` blocks of 32 weights at `src` into blocks at `dst`.
@@ -29,7 +30,7 @@ export interface SquaredError {
   squares: number;
 }
 
-/** The operations on blocks over `buffer`. */
+/** Creates the operations on areas of `buffer`. */
 export function scalarKernels(buffer: ArrayBufferLike): BlockKernels {
   const view = new DataView(buffer);
   const bytes = new Uint8Array(buffer);

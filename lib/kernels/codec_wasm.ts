@@ -1,5 +1,5 @@
 /**
- * The WebAssembly kernels: the interface of codec.ts over a shared memory.
+ * The operations of codec.ts as WebAssembly kernels on a shared memory.
  *
  * @module
  */
@@ -11,29 +11,29 @@ import { WASM_BASE64 } from "./wasm/kernels_wasm.ts";
 /** Bytes of a WebAssembly page. */
 export const PAGE = 65536;
 
-/** The most pages that one memory can have: 4 GiB. */
+/** The maximum size of a memory in pages: 4 GiB. */
 export const MAX_PAGES = 65536;
 
-/** The first address that the kernels' caller may use. */
+/** The first address that callers of the kernels may use. */
 export const FIRST_ADDRESS = 1024;
 
 /**
- * Bytes at the end of the 4 GiB that are never in use: more than the largest offset that is part of a kernel's instruction,
- * so that no kernel gets past them from an address before them (see engine_flags.ts).
+ * Bytes at the end of the 4 GiB that are never used: more than the largest constant offset in an instruction of a
+ * kernel, so that no access from an address before them goes beyond them (see engine_flags.ts).
  */
 export const MARGIN_BYTES = PAGE;
 
-/** The kernels by their names. */
+/** The kernels by name. */
 type Exports = Record<string, (...args: (number | boolean)[]) => number>;
 
 let compiled: WebAssembly.Module | undefined;
 
-/** A shared memory of at least `bytes` bytes. */
+/** Allocates a shared memory of at least `bytes` bytes. */
 export function allocate(bytes: number): WebAssembly.Memory {
   return new WebAssembly.Memory({ initial: Math.ceil(bytes / PAGE), maximum: MAX_PAGES, shared: true });
 }
 
-/** The exports of the module over `memory`; every thread makes its own instance. */
+/** Instantiates the kernels on `memory`. Every thread needs its own instance. */
 export function instantiate(memory: WebAssembly.Memory): Exports {
   compiled ??= new WebAssembly.Module(fromBase64(WASM_BASE64));
   const env = {
@@ -42,7 +42,7 @@ export function instantiate(memory: WebAssembly.Memory): Exports {
       throw new Error("a kernel aborted");
     },
   };
-  // A copy: the properties of the object itself are slow to find.
+  // Copied, since property lookups are slow on the exports object itself.
   return { ...new WebAssembly.Instance(compiled, { env }).exports } as Exports;
 }
 
@@ -53,10 +53,10 @@ function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from({ length: binary.length }, (_, n) => binary.charCodeAt(n));
 }
 
-/** The last part of the names of the kernels of a width. Another one is encoded by the definition (codec.ts). */
+/** The suffix of the kernels of a width. Widths without kernels use the definition (codec.ts). */
 const WITH_KERNELS: ReadonlyMap<BlockFormat, string> = new Map([[Q4B32, "q4"], [Q8B32, "q8"]]);
 
-/** The operations on blocks over `memory`; `scratch` is the address of 16 bytes that they may write. */
+/** Creates the operations on areas of `memory`; `scratch` is the address of 16 bytes that they may overwrite. */
 export function wasmKernels(memory: WebAssembly.Memory, scratch: number): BlockKernels {
   const wasm = instantiate(memory);
   const scalar = scalarKernels(memory.buffer);

@@ -1,5 +1,5 @@
 /**
- * What the pieces of a command do. What all pieces need is computed once, when a command is read.
+ * Turns commands into tasks. What the tasks of a command share is computed once, when the command is read.
  *
  * @module
  */
@@ -11,15 +11,18 @@ import { type Commands, type Fields, PRIVATE } from "./program.ts";
 import { TOKEN_TILE, type View } from "./view.ts";
 import { BLOCK_F32, COLUMNS, GROUP } from "./wasm/layout.ts";
 
-/** The work of a command: how many pieces, and what a piece is; PRIVATE of them: each thread has one of its own. */
+/**
+ * The work of a command: tasks that are independent of each other. If their number is PRIVATE, each thread runs one
+ * task for itself.
+ */
 export interface Work {
-  readonly pieces: number;
-  readonly piece: (n: number) => void;
-  /** Reads the n-th lines of what this thread will need first. */
+  readonly tasks: number;
+  readonly task: (n: number) => void;
+  /** Prefetches the n-th cache lines of the weights that this thread will need first. */
   readonly ahead?: (n: number) => void;
 }
 
-/** Reads the commands of a thread. */
+/** Turns the commands of a pool into work for one thread. */
 export class Executor {
   readonly #view: View;
   readonly #commands: Commands;
@@ -29,7 +32,7 @@ export class Executor {
     this.#commands = commands;
   }
 
-  /** The work of the command at a place. @throws {RangeError} it has none */
+  /** The work of the command at a place. @throws {RangeError} the command ends a program or the thread */
   workOf(place: number): Work {
     const [view, commands] = [this.#view, this.#commands];
     const op = commands.op(place);
@@ -46,29 +49,29 @@ export class Executor {
         return attendWork(view, commands.read(place, op));
       case "exit":
       case "end":
-        throw new RangeError(`the command ${op} has no pieces`);
+        throw new RangeError(`the command ${op} has no tasks`);
     }
   }
 }
 
-/** A piece: a row of the matrix. */
+/** One task per token: decodes a row of the matrix. */
 function embedWork(view: View, { tokens, record: address, ids, out, outStride }: Fields<"embed">): Work {
   const record = view.record(address);
-  const piece = (t: number) => {
+  const task = (t: number) => {
     const id = view.words[(ids >>> 2) + t];
     const group = Math.floor(id / GROUP);
     view.segments(record, group, group + 1, (memory, w) => {
       const to = out + t * outStride;
-      // In every memory there is room for a row of prepared activations.
+      // The scratch of every memory has room for a row of prepared activations.
       const at = memory === 0 ? to : view.scratch[memory].prepared;
       view.kernel("unpack_row", memory)(record.kind, w, id % GROUP, record.blocks, at);
       if (memory !== 0) view.move(memory, at, 0, to, record.blocks * BLOCK_F32);
     });
   };
-  return { pieces: tokens, piece };
+  return { tasks: tokens, task };
 }
 
-/** A piece: a token's activations. */
+/** One task per token: normalizes and quantizes its activations. */
 function prepareWork(view: View, command: Fields<"prepare">): Work {
   const { tokens, x, xStride, length, width, norm, eps, mode, out, outStride } = command;
   const [wasm] = view.wasm;
@@ -76,7 +79,7 @@ function prepareWork(view: View, command: Fields<"prepare">): Work {
   const alone = out === PRIVATE;
   const blocks = length / COLUMNS;
   const { top, paired } = MODES[mode];
-  const piece = (t: number) => {
+  const task = (t: number) => {
     const to = alone ? scratch.prepared : out + t * outStride;
     let from = x + t * xStride;
     if (norm !== 0) {
@@ -86,12 +89,12 @@ function prepareWork(view: View, command: Fields<"prepare">): Work {
     }
     if (mode === MODE.f32) {
       if (alone) return;
-      // Products read a block of all tokens of a tile, then the next block.
+      // Products read a block of every token of a tile, then the next block.
       const first = t - t % TOKEN_TILE;
       const step = Math.min(TOKEN_TILE, tokens - first) * BLOCK_F32;
       wasm.arrange(from, blocks, out + first * outStride + (t - first) * BLOCK_F32, step);
     } else if (mode === MODE.i8) wasm.quantize_i8(from, blocks, to);
     else wasm.quantize_i16(from, blocks, to, top!, paired!);
   };
-  return { pieces: alone ? PRIVATE : tokens, piece };
+  return { tasks: alone ? PRIVATE : tokens, task };
 }

@@ -1,27 +1,27 @@
 /**
- * Handles of matrices, vectors, buffers, caches and tables: callers see sizes, and an implementation keeps what it knows
- * of each, such as its address.
+ * Handles of matrices, vectors, buffers, caches and tables. Callers see sizes; an implementation keeps its own data for
+ * each handle, such as an address.
  *
  * @module
  */
 
-/** The handles of one kind that an implementation of the operations has given out since its last reset. */
+/** The handles of one kind that an implementation has created since its last reset. */
 export class Handles<Handle extends object, Held> {
   #held = new WeakMap<Handle, Held>();
 
-  /** @param kind what the handles stand for, for messages */
+  /** @param kind what the handles refer to, for messages */
   constructor(readonly kind: string) {}
 
-  /** Makes `handle` stand for `held`. */
+  /** Registers `handle` with its data. */
   add(handle: Handle, held: Held): Handle {
     this.#held.set(handle, held);
     return handle;
   }
 
   /**
-   * What a handle stands for.
+   * The data of a handle.
    *
-   * @throws {RangeError} another pool gave it out, or it was freed: its address would be that of something else
+   * @throws {RangeError} another pool created it, or it was freed: its address may be in use for something else
    */
   of(handle: Handle): Held {
     const held = this.#held.get(handle);

@@ -1,6 +1,6 @@
 /**
- * Loads the matrices of a pool: reads rows, turns those of formats without kernels into a format that has them, and packs
- * them for the kernels.
+ * Loads the matrices of a pool: reads rows, converts formats without kernels to a format with kernels, and packs the
+ * rows.
  *
  * @module
  */
@@ -43,7 +43,7 @@ export function loadMatrix(arenas: Arenas, matrix: Matrix, read: ReadBytes): num
   return record;
 }
 
-/** Reads and packs `count` groups from group `first` on. @returns their address in the memory */
+/** Reads and packs `count` groups, starting with group `first`. @returns their address in the memory */
 function pack(arenas: Arenas, memory: number, matrix: Loading, first: number, count: number): number {
   const { rows, columns, packing } = matrix;
   const { format: held } = packing;
@@ -52,7 +52,7 @@ function pack(arenas: Arenas, memory: number, matrix: Loading, first: number, co
   const groupBytes = blocks * packing.groupBytes;
   const payload = arena.take(count * groupBytes, false);
   const rowBytes = matrixBytes(held, 1, padded(columns));
-  // A very long row gets an area of its own.
+  // Rows that are too long for the staging area get an area of their own.
   const room = GROUP * rowBytes > STAGING_BYTES ? arena.take(GROUP * rowBytes) : arena.staging;
   const step = Math.max(1, Math.floor(STAGING_BYTES / (GROUP * rowBytes)));
   for (let done = 0; done < count; done += step) {
@@ -61,7 +61,7 @@ function pack(arenas: Arenas, memory: number, matrix: Loading, first: number, co
     const present = Math.min(groups * GROUP, rows - row);
     readRows(matrix, row, present, arena.bytes(room, groups * GROUP * rowBytes));
     if (held.kind === "block" || held === F16) {
-      // Of a binary16 matrix every weight is checked, padding included, which is zero.
+      // In a binary16 matrix every weight is checked; its padding is zero.
       const perRow = rowBytes / held.blockBytes;
       const bad = arena.wasm.check_scales(room, held.blockBytes, present * perRow);
       if (bad >= 0) {
@@ -74,10 +74,10 @@ function pack(arenas: Arenas, memory: number, matrix: Loading, first: number, co
 }
 
 /**
- * Reads rows of a matrix as they are packed: in the format that the kernels see, and padded with zeros.
+ * Reads rows of a matrix, converts them to the packed format, and pads them with zeros.
  *
  * @param first the first row
- * @param out room for `rows` rows and more, which become zeros
+ * @param out room for at least `rows` rows; the rest of it becomes zeros
  */
 function readRows({ format, columns, packing, read }: Loading, first: number, rows: number, out: Uint8Array): void {
   const { format: held } = packing;
@@ -96,7 +96,9 @@ function readRows({ format, columns, packing, read }: Loading, first: number, ro
   }
 }
 
-/** A row in a wider format, with the same values: a float row in binary32, blocks in blocks of more bits. */
+/**
+ * Converts a row to a wider format, with the same values: a float format to binary32, blocks to blocks of more bits.
+ */
 function widened(format: Format, held: Format, row: Uint8Array<ArrayBuffer>, columns: number): Uint8Array {
   if (format.kind === "block" && held.kind === "block") return widenedBlocks(format, held, row);
   const values = new Float32Array(columns);
@@ -104,7 +106,7 @@ function widened(format: Format, held: Format, row: Uint8Array<ArrayBuffer>, col
   return new Uint8Array(values.buffer);
 }
 
-/** Blocks with their scales as they are, and their integers in the payload of another format. */
+/** Converts blocks: copies the scales, and packs the levels in the payload of another format. */
 function widenedBlocks(format: BlockFormat, held: BlockFormat, row: Uint8Array<ArrayBuffer>): Uint8Array {
   const count = row.length / format.blockBytes;
   const out = new Uint8Array(count * held.blockBytes);

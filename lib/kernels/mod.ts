@@ -1,6 +1,6 @@
 /**
- * The operations that a decoder is made of: {@link Reference} is their definition in plain TypeScript, {@link Pool} has them
- * on WebAssembly kernels and several threads. Their results are equal bit for bit.
+ * The operations of a decoder: {@link Reference} defines them in plain TypeScript, {@link Pool} runs WebAssembly kernels on
+ * several threads. Both give the same results, bit for bit.
  *
  * ```ts
  * import { F32 } from "@rabbit/rabbit/format";
@@ -20,10 +20,10 @@
 
 export { BadScale } from "./operations.ts";
 export type {
+  ActivationBuffer,
   Attention,
-  Buffer,
-  Cache,
   Input,
+  KeyValueCache,
   Matrix,
   Norm,
   Operations,

@@ -1,7 +1,7 @@
 /**
- * The operations that a decoder is made of, and what they work on. Two implementations have this interface:
- * reference.ts (plain TypeScript, the definition) and pool.ts (WebAssembly on several threads). Their results are equal
- * bit for bit, at any number of threads.
+ * The operations of a decoder, and their operands. Two classes implement them: Reference (reference.ts) in plain
+ * TypeScript, which is the definition, and Pool (pool.ts) in WebAssembly on several threads. Both give the same
+ * results, bit for bit, at any number of threads.
  *
  * @module
  */
@@ -16,54 +16,54 @@ export { CHUNK as ATTENTION_CHUNK, COLUMNS };
 export interface Matrix {
   /** The format of the weights. */
   readonly format: Format;
-  /** Values of a result. */
+  /** The number of outputs. */
   readonly rows: number;
-  /** Values of what is multiplied. */
+  /** The number of inputs. */
   readonly columns: number;
 }
 
 /** A loaded vector of weights, in binary32. */
 export interface Vector {
-  /** How many weights. */
+  /** The number of weights. */
   readonly length: number;
 }
 
-/** Activations: up to `tokens` rows of `width` binary32. */
-export interface Buffer {
-  /** The most rows. */
+/** Activations: up to `tokens` rows of `width` binary32 values. */
+export interface ActivationBuffer {
+  /** The maximum number of rows. */
   readonly tokens: number;
-  /** Values of a row. */
+  /** Values in a row. */
   readonly width: number;
 }
 
 /**
  * Keys and values of one layer: up to `positions` rows of heads x headDim each, in binary32 or, with integer
- * activations, as integers with one scale a head (see {@link cacheFor}).
+ * activations, as integers with one scale per head (see {@link cacheFor}).
  */
-export interface Cache {
-  /** The most positions. */
+export interface KeyValueCache {
+  /** The maximum number of positions. */
   readonly positions: number;
-  /** Heads of a position. */
+  /** The number of key and value heads. */
   readonly heads: number;
-  /** Values of a head. */
+  /** Values in a head. */
   readonly headDim: number;
 }
 
-/** Cosines and sines of the rotary embedding: for each position headDim / 2 of both. */
+/** Cosines and sines of the rotary embedding: headDim / 2 of each per position. */
 export interface RopeTable {
-  /** How many positions. */
+  /** The number of positions. */
   readonly positions: number;
-  /** Values for each position: headDim. */
+  /** Values per position: headDim. */
   readonly width: number;
 }
 
-/** The rows of a buffer that an operation reads, with or without RMSNorm. */
+/** The rows of a buffer that an operation reads, with optional RMSNorm. */
 export interface Input {
   /** The buffer. */
-  readonly from: Buffer;
-  /** The first row; 0 if it is not given. */
+  readonly from: ActivationBuffer;
+  /** The first row; 0 by default. */
   readonly first?: number;
-  /** x / sqrt(mean(x^2) + eps) * weight, over each row (Zhang and Sennrich 2019). */
+  /** RMSNorm of each row: x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019). */
   readonly norm?: Norm;
 }
 
@@ -71,59 +71,59 @@ export interface Input {
 export interface Norm {
   /** A factor for each value of a row. */
   readonly weight: Vector;
-  /** What is added to the mean of the squares. */
+  /** Added to the mean of the squares. */
   readonly eps: number;
 }
 
-/** One matrix of a projection, and where its product goes. */
+/** One matrix of a projection, and the destination of its product. */
 export interface Projection {
   /** The matrix. */
   readonly matrix: Matrix;
   /** Added to the product. */
   readonly bias?: Vector;
-  /** Where the product goes. */
-  readonly out: Buffer;
+  /** The destination. */
+  readonly out: ActivationBuffer;
 }
 
 /** The parameters of {@link Operations.attend}. */
 export interface Attention {
   /** The queries. */
-  readonly q: Buffer;
+  readonly q: ActivationBuffer;
   /** The keys. */
-  readonly k: Buffer;
+  readonly k: ActivationBuffer;
   /** The values. */
-  readonly v: Buffer;
-  /** Where the result goes. */
-  readonly out: Buffer;
+  readonly v: ActivationBuffer;
+  /** The destination. */
+  readonly out: ActivationBuffer;
   /** The keys and values of all positions. */
-  readonly cache: Cache;
-  /** What queries and keys are rotated with. */
+  readonly cache: KeyValueCache;
+  /** The rotary embedding of the queries and keys. */
   readonly rope: RopeTable;
-  /** Query heads; the cache has the number of key and value heads. */
+  /** The number of query heads; the cache has the number of key and value heads. */
   readonly heads: number;
   /** The position of the first token. */
   readonly position: number;
-  /** RMSNorm of each head before the rotation (Qwen3). */
+  /** RMSNorm of each query head before the rotation (Qwen3). */
   readonly qNorm?: Norm;
-  /** The same of each key head. */
+  /** RMSNorm of each key head before the rotation. */
   readonly kNorm?: Norm;
 }
 
-/** Reads bytes of a tensor: fills `into` from byte `offset` of the tensor on. */
+/** Fills `into` with bytes of a tensor, starting at byte `offset` of the tensor. */
 export type ReadBytes = (offset: number, into: Uint8Array) => void;
 
 /**
- * A matrix can't be loaded: block `block` (of the whole matrix; a weight is a block of a float format) has a scale, or
- * is a binary16, that is not finite. Weights of other formats may be what they are, and show in the logits.
+ * A matrix can't be loaded: the scale of a block, or a binary16 weight, is not finite. Weights of other formats are not
+ * checked; their infinities and NaNs show in the logits.
  */
 export class BadScale extends Error {
   /** The name of the class. */
   override name = "BadScale";
 
   /**
-   * Why a matrix is refused.
+   * Creates the error.
    *
-   * @param block the block, counted from the first of the matrix
+   * @param block the index of the block in the matrix, or of the weight
    */
   constructor(readonly block: number) {
     super(`block ${block} is not finite`);
@@ -131,50 +131,51 @@ export class BadScale extends Error {
 }
 
 /**
- * See the module. Rows of a matrix are what the result has, columns what it reads: y = W x.
+ * The operations. A product is y = W x: the rows of a matrix are its outputs, the columns its inputs.
  *
- * A matrix, vector, buffer, cache or table can only be given to the implementation that made it, until that is reset. The
- * methods throw a RangeError for another one, and for sizes and indexes that do not fit (see checks.ts).
+ * A matrix, vector, buffer, cache or table belongs to the implementation that created it, until that is reset. The
+ * methods throw a RangeError for one that belongs to another implementation, and for sizes and indexes that do not fit
+ * (see checks.ts).
  *
- * Load and make all of them before the first operation: an implementation may lay out its memory then. Afterwards, until
- * {@link reset}, it may throw a RangeError for a matrix, buffer or cache that is larger than those that there are.
+ * Create all of them before the first operation, at which an implementation may fix its memory layout. After that,
+ * until {@link reset}, it may throw a RangeError for a matrix, buffer or cache that is larger than the existing ones.
  */
 export interface Operations {
-  /** How many threads work. */
+  /** The number of threads. */
   readonly threads: number;
   /** Loads a matrix. @throws {BadScale} */
   matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix;
   /** Loads a vector of a float format. */
   vector(format: Format, length: number, read: ReadBytes): Vector;
-  /** Makes a buffer of zeros. */
-  buffer(tokens: number, width: number): Buffer;
-  /** Makes a cache. */
-  cache(positions: number, heads: number, headDim: number): Cache;
-  /** Makes a table of `positions` rows of cosines, then sines. */
+  /** Creates a buffer of zeros. */
+  buffer(tokens: number, width: number): ActivationBuffer;
+  /** Creates a cache. */
+  cache(positions: number, heads: number, headDim: number): KeyValueCache;
+  /** Creates a table of `positions` rows: the cosines of each position, then its sines. */
   ropeTable(positions: number, values: Float32Array): RopeTable;
 
   /** out[t] = row ids[t] of the table. */
-  embed(table: Matrix, ids: readonly number[], out: Buffer): void;
-  /** out[t] = W input[t] + bias, for several W of one input; t counts from 0. */
+  embed(table: Matrix, ids: readonly number[], out: ActivationBuffer): void;
+  /** out[t] = W input[t] + bias, for several W with the same input; t counts from 0. */
   project(input: Input, tokens: number, projections: readonly Projection[]): void;
   /** to[t] += W input[t] + bias. */
-  projectAdd(input: Input, tokens: number, matrix: Matrix, to: Buffer, bias?: Vector): void;
+  projectAdd(input: Input, tokens: number, matrix: Matrix, to: ActivationBuffer, bias?: Vector): void;
   /** out[t] = silu(gate input[t]) * (up input[t]), silu(g) = g / (1 + exp(-g)) (Shazeer 2020). */
-  projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: Buffer): void;
+  projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: ActivationBuffer): void;
   /**
-   * Rotates q and k (Su et al. 2021, halves), appends k and v to the cache, and attends causally: for each head
-   * out = sum of softmax(q k / sqrt(headDim)) v over the positions up to the token's own. Several query heads share a key
-   * head (Ainslie et al. 2023).
+   * Rotates q and k (Su et al. 2021, halves), appends k and v to the cache, and attends causally: for each head out =
+   * sum of softmax(q k / sqrt(headDim)) v over the positions up to the token's own. Query heads share key heads
+   * (grouped-query attention, Ainslie et al. 2023).
    */
   attend(attention: Attention, tokens: number): void;
 
-  /** Does all that was asked for since the last call. Buffers can be read afterwards. */
+  /** Runs the operations called since the last run. Afterwards buffers can be read. */
   run(): void;
   /** A view of a row of a buffer, valid until the next run. */
-  row(buffer: Buffer, token: number): Float32Array;
+  row(buffer: ActivationBuffer, token: number): Float32Array;
   /** Frees all matrices, vectors, buffers and caches, so that another model can be loaded. */
   reset(): Promise<void>;
-  /** Ends the threads. */
+  /** Terminates the threads. */
   close(): void;
 }
 
@@ -183,15 +184,21 @@ export function padded(width: number): number {
   return Math.ceil(width / COLUMNS) * COLUMNS;
 }
 
-/** The activations that a format is multiplied with when `asked` are asked for: float formats know f32 only. */
+/** The activations that a format supports, given the requested ones: float formats support f32 only. */
 export function activationsFor(format: Format, asked: Activations): Activations {
   return format.kind === "block" ? asked : "f32";
 }
 
-/** The largest integers that attention works with, by what is asked for: keys and values, queries, softmax weights. */
+/**
+ * The largest magnitudes of integers in attention: of keys and values (by the type of activations), queries, and
+ * softmax weights.
+ */
 export const ATTENTION_TOP = { i8: 127, i16: 2047, query: 2047, weight: 32767 } as const;
 
-/** What the cache holds: integers when they are asked for and the dot of two heads fits 32 bits (512 * 2047^2 < 2^31). */
+/**
+ * The type of the values in a cache: integers only if the dot product of two heads fits in 32 bits (512 * 2047^2 <
+ * 2^31).
+ */
 export function cacheFor(headDim: number, asked: Activations): Activations {
   return headDim <= 512 ? asked : "f32";
 }

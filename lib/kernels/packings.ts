@@ -1,7 +1,6 @@
 /**
- * What the kernels know of formats: how the matrices of one are held, and how the activations are prepared that they are
- * multiplied with. A format with kernels is a row of {@link PACKINGS}; any other is held in one that has them, with the
- * same values and the same results.
+ * The formats with kernels: how their matrices are packed, and how activations are prepared for them. A format without
+ * kernels is converted to one of {@link PACKINGS} when it is loaded, with the same values and the same results.
  *
  * @module
  */
@@ -10,23 +9,24 @@ import { type Activations, BF16, F16, F32, type Format, Q4B32, Q8B32 } from "../
 import * as layout from "./wasm/layout.ts";
 
 /**
- * How activations are prepared: `f32` as they are; as blocks of int8 or int16 in the order of the columns; as blocks of
- * int16 with columns j and 16+j side by side, of at most 32767 or of at most 127.
+ * How activations are prepared. `f32`: unchanged. `i8`, `i16`: as blocks of integers in the order of the columns.
+ * `i16paired`: as blocks of int16 with columns j and 16+j adjacent. `i16paired127`: the same, with magnitudes of at
+ * most 127.
  */
 export const MODE = { f32: 0, i8: 1, i16: 2, i16paired: 3, i16paired127: 4 } as const;
 
-/** What there is to know of a mode. */
+/** The properties of a mode. */
 interface Mode {
-  /** The first part of the names of its kernels. */
+  /** The prefix of the names of its kernels. */
   readonly kernel: "f32" | "i8" | "i16";
-  /** Bytes of a block of prepared activations, with its scale and its sum. */
+  /** Bytes of a block of prepared activations, including its scale and its sum. */
   readonly blockBytes: number;
-  /** What quantize_i16 needs to know. */
+  /** Arguments of quantize_i16. */
   readonly top?: number;
   readonly paired?: boolean;
 }
 
-/** By {@link MODE}. */
+/** The modes, by {@link MODE}. */
 export const MODES: readonly Mode[] = [
   { kernel: "f32", blockBytes: layout.BLOCK_F32 },
   { kernel: "i8", blockBytes: layout.BLOCK_I8 },
@@ -35,24 +35,24 @@ export const MODES: readonly Mode[] = [
   { kernel: "i16", blockBytes: layout.BLOCK_I16, top: 127, paired: true },
 ];
 
-/** How the matrices of a format are held. */
+/** How the matrices of a format are packed. */
 export interface Packing {
   readonly format: Format;
   /** The format's number in the kernels. */
   readonly kind: number;
-  /** The last part of the names of its kernels. */
+  /** The suffix of the names of its kernels. */
   readonly name: string;
   /** The name of the kernel that packs groups of rows. */
   readonly pack: string;
-  /** Bytes of a group and a block of columns, scales and all. */
+  /** Bytes of a block of a group, including its scales. */
   readonly groupBytes: number;
-  /** The MODE of each sort of activations that can be asked for. */
+  /** The MODE for each type of requested activations. */
   readonly modes: Readonly<Record<Activations, number>>;
 }
 
 const FLOAT = { f32: MODE.f32, i16: MODE.f32, i8: MODE.f32 };
 
-/** The formats that there are kernels for, by their kind. */
+/** The formats with kernels, by kind. */
 export const PACKINGS: readonly Packing[] = [
   {
     format: Q4B32,
@@ -76,10 +76,10 @@ export const PACKINGS: readonly Packing[] = [
 ];
 
 /**
- * How a format is held. One without kernels becomes another one when it is loaded: a float format binary32, which is what
- * its weights count as, a block format Q8B32, which has room for its integers and for its scales as they are.
+ * The packing of a format. A format without kernels is converted: a float format to binary32, in which its weights are
+ * used anyway; a block format to Q8B32, which has room for its levels and the same scales.
  *
- * @throws {RangeError} it is neither
+ * @throws {RangeError} the format is of an unknown kind
  */
 export function packingOf(format: Format): Packing {
   const packing = heldAs(format) ?? heldAs(WIDER[format.kind]);
@@ -87,14 +87,14 @@ export function packingOf(format: Format): Packing {
   return packing;
 }
 
-/** What formats without kernels are held as, by their kind. */
+/** The target formats of that conversion, by kind. */
 const WIDER = { float: F32, block: Q8B32 } as const;
 
 function heldAs(format: Format): Packing | undefined {
   return PACKINGS.find((packing) => packing.format === format);
 }
 
-/** The kernels by mode and kind: those for several tokens, and with `_far` after the name those for one. */
+/** The names of kernels, by mode and kind: those for several tokens. The suffix `_far` names those for one token. */
 export const KERNELS: readonly (readonly string[])[] = MODES.map(({ kernel }) => {
   return PACKINGS.map(({ name }) => `${kernel}_${name}`);
 });

@@ -1,12 +1,12 @@
 /**
  * The operations of a decoder on WebAssembly kernels and several threads. Calls are recorded as a program in shared
- * memory (program.ts); {@link Pool.run} lets every thread run it, this one included (schedule.ts).
+ * memory (program.ts); {@link Pool.run} runs it on all threads, including the calling one (schedule.ts).
  *
  * @module
  */
 
 import { type Activations, type Format, matrixBytes } from "../format/blocks.ts";
-import { Arenas, late } from "./arena.ts";
+import { Arenas, layoutFixed } from "./arena.ts";
 import { capacityFor, placeCache, type PlacedCache } from "./cache.ts";
 import {
   checkAttend,
@@ -23,12 +23,12 @@ import { MARGIN_BYTES, MAX_PAGES, PAGE } from "./codec_wasm.ts";
 import { Handles } from "./handles.ts";
 import { loadMatrix } from "./load.ts";
 import {
+  type ActivationBuffer,
   type Attention,
   ATTENTION_CHUNK,
-  type Buffer,
-  type Cache,
   COLUMNS,
   type Input,
+  type KeyValueCache,
   type Matrix,
   type Norm,
   type Operations,
@@ -55,58 +55,60 @@ import { type Assigned, type Layout, MOST_HEADS, takeScratch } from "./view.ts";
 import { GROUP } from "./wasm/layout.ts";
 import { startWorker, type SystemWorker } from "./workers.ts";
 
-/** What a pool keeps of a matrix. */
+/** The data of a matrix in a pool. */
 interface PackedMatrix {
-  /** Address of the record that the threads read. */
+  /** The address of the record that the threads read. */
   readonly record: number;
   /** Rows rounded up to whole groups. */
   readonly rowsHeld: number;
-  /** How it is multiplied: a MODE. */
+  /** The MODE of the activations it is multiplied with. */
   readonly mode: number;
 }
 
-/** The most commands of one operation. */
+/** The maximum number of commands of one operation. */
 const OPERATION_COMMANDS = 2;
 
 /** Options of {@link Pool}. */
 export interface PoolOptions {
-  /** Threads in all, the calling one among them. */
+  /** The number of threads, including the calling one. */
   readonly threads: number;
-  /** What block formats are multiplied with; `f32` is exact. */
+  /** The type of the activations that block formats are multiplied with; `f32` is exact. */
   readonly activations?: Activations;
-  /** Bytes that one memory may have: less than 4 GiB for tests. */
+  /** The maximum size of one memory in bytes: less than 4 GiB for tests. */
   readonly memoryBytes?: number;
-  /** Bytes before and after each area of the memories that {@link Pool.checkGuards} looks at, for tests; at most 60,000. */
+  /**
+   * The size of the guards before and after each area, for tests (see {@link Pool.checkGuards}); at most 60,000 bytes.
+   */
   readonly guardBytes?: number;
 }
 
-/** See the module. */
+/** The operations of a decoder on several threads. */
 export class Pool implements Operations {
   readonly threads: number;
   readonly #activations: Activations;
   readonly #arenas: Arenas;
   readonly #workers: SystemWorker<Assigned, "left">[];
   readonly #matrices = new Handles<Matrix, PackedMatrix>("matrix");
-  readonly #caches = new Handles<Cache, PlacedCache>("cache");
-  // Of these the address is kept.
+  readonly #caches = new Handles<KeyValueCache, PlacedCache>("cache");
+  // The data of these is their address.
   readonly #vectors = new Handles<Vector, number>("vector");
-  readonly #buffers = new Handles<Buffer, number>("buffer");
+  readonly #buffers = new Handles<ActivationBuffer, number>("buffer");
   readonly #tables = new Handles<RopeTable, number>("table");
-  /** This thread's part, from the first operation on. */
+  /** The calling thread's part, from the first operation on. */
   #thread?: Thread;
   /** Settles when the workers have left their program loop. */
   #left: Promise<unknown> = Promise.resolve();
-  /** Commands of the program that is being recorded. */
+  /** The number of commands recorded so far. */
   #count = 0;
   /** The number of the program that is being recorded or run. */
   #epoch = 0;
-  /** The last program that the workers have seen. */
+  /** The last program that was released to the workers. */
   #released = 0;
-  // The largest sizes, which the scratch is made for.
+  // The largest sizes so far. The scratch is allocated for them.
   #maxBlocks = 1;
   #maxPositions = ATTENTION_CHUNK;
   #maxTokens = 1;
-  /** Addresses of the ids of embed, and of activations that several tokens share. */
+  /** The addresses of the ids of embed, and of prepared activations that the threads share. */
   #ids = 0;
   #prepared = 0;
 
@@ -131,9 +133,9 @@ export class Pool implements Operations {
     return this.#matrices.add(matrix, { record, rowsHeld: Math.ceil(rows / GROUP) * GROUP, mode });
   }
 
-  /** The larger of two sizes that the scratch is made for, with the first operation: after that it can't grow. */
+  /** The larger of two sizes. @throws {RangeError} the scratch is allocated already, for a smaller size */
   #most(now: number, wanted: number): number {
-    if (this.#thread && wanted > now) throw late();
+    if (this.#thread && wanted > now) throw layoutFixed();
     return Math.max(now, wanted);
   }
 
@@ -153,13 +155,13 @@ export class Pool implements Operations {
     return address;
   }
 
-  buffer(tokens: number, width: number): Buffer {
+  buffer(tokens: number, width: number): ActivationBuffer {
     checkBuffer(tokens, width);
     this.#maxTokens = this.#most(this.#maxTokens, tokens);
     return this.#buffers.add({ tokens, width }, this.#arenas.main.take(tokens * padded(width) * 4));
   }
 
-  cache(positions: number, heads: number, headDim: number): Cache {
+  cache(positions: number, heads: number, headDim: number): KeyValueCache {
     checkCache(positions, heads, headDim);
     this.#maxPositions = this.#most(this.#maxPositions, capacityFor(positions));
     const placed = placeCache(this.#arenas.main, positions, heads, headDim, this.#activations);
@@ -171,11 +173,11 @@ export class Pool implements Operations {
     return this.#tables.add({ positions, width: values.length / positions }, this.#store(values));
   }
 
-  embed(table: Matrix, ids: readonly number[], out: Buffer): void {
+  embed(table: Matrix, ids: readonly number[], out: ActivationBuffer): void {
     checkEmbed(table, ids, out);
     const { record } = this.#matrices.of(table);
     const to = this.#buffers.of(out);
-    // What was recorded may still need the ids that are there.
+    // Recorded commands may still need the previous ids.
     this.run();
     this.#begin();
     new Int32Array(this.#arenas.main.memory.buffer, this.#ids, ids.length).set(ids);
@@ -184,7 +186,7 @@ export class Pool implements Operations {
 
   project(input: Input, tokens: number, projections: readonly Projection[]): void {
     checkProject(input, tokens, projections);
-    // Matrices of one format, which is the rule, share a command.
+    // Matrices of the same mode, which is the usual case, share a command.
     const byMode = Map.groupBy(projections, ({ matrix }) => this.#matrices.of(matrix).mode);
     for (const some of byMode.values()) {
       for (let n = 0; n < some.length; n += MOST_MATRICES) {
@@ -193,13 +195,13 @@ export class Pool implements Operations {
     }
   }
 
-  projectAdd(input: Input, tokens: number, matrix: Matrix, to: Buffer, bias?: Vector): void {
+  projectAdd(input: Input, tokens: number, matrix: Matrix, to: ActivationBuffer, bias?: Vector): void {
     const projections = [{ matrix, bias, out: to }];
     checkProject(input, tokens, projections);
     this.#project(input, tokens, THEN.add, projections);
   }
 
-  projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: Buffer): void {
+  projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: ActivationBuffer): void {
     const [first, second] = [gate, up].map((matrix) => ({ matrix, out }));
     checkProject(input, tokens, [first, second]);
     const [mode, other] = [gate, up].map((matrix) => this.#matrices.of(matrix).mode);
@@ -207,11 +209,11 @@ export class Pool implements Operations {
       this.#project(input, tokens, THEN.gate, [first, second]);
     } else {
       this.#project(input, tokens, THEN.write, [second]);
-      this.#project(input, tokens, THEN.gateIt, [first]);
+      this.#project(input, tokens, THEN.gateInPlace, [first]);
     }
   }
 
-  /** Matrices of one mode. */
+  /** Records products with matrices of the same mode. */
   #project(input: Input, tokens: number, then: number, projections: readonly Projection[]): void {
     const { from, first = 0, norm } = input;
     const { mode } = this.#matrices.of(projections[0].matrix);
@@ -240,7 +242,7 @@ export class Pool implements Operations {
   attend(attention: Attention, tokens: number): void {
     checkAttend(attention, tokens);
     const { q, k, v, out, rope, heads, cache, position } = attention;
-    // Not spread into the fields, which takes several times as long.
+    // Spreading these into the fields would take several times as long.
     const { keys, values, keyScales, valueScales, size, rowBytes, capacity } = this.#caches.of(cache);
     const [qNorm, qEps] = this.#norm(attention.qNorm);
     const [kNorm, kEps] = this.#norm(attention.kNorm);
@@ -261,7 +263,7 @@ export class Pool implements Operations {
       capacity,
       table: this.#tables.of(rope),
       heads,
-      groups: cache.heads,
+      kvHeads: cache.heads,
       headDim: cache.headDim,
       position,
       qNorm,
@@ -274,12 +276,12 @@ export class Pool implements Operations {
     this.#record("attend", fields);
   }
 
-  /** The address of a norm's weight, 0 if there is no norm, and its eps. */
+  /** The address of a norm's weight and its eps; both are 0 if there is no norm. */
   #norm(norm: Norm | undefined): [number, number] {
     return norm === undefined ? [0, 0] : [this.#vectors.of(norm.weight), norm.eps];
   }
 
-  /** Before an operation is recorded: what was recorded is run if there is no room for more. */
+  /** Prepares for recording an operation: runs the program if it has no room for more commands. */
   #begin(): void {
     this.#start();
     if (this.#count + OPERATION_COMMANDS + 1 > MAX_COMMANDS) this.run();
@@ -300,29 +302,29 @@ export class Pool implements Operations {
     thread.run(this.#epoch);
   }
 
-  /** Lets the workers see the program. */
+  /** Releases the program to the workers. */
   #release(thread: Thread): void {
     this.#released = this.#epoch;
     thread.release(this.#epoch);
   }
 
   /**
-   * Looks at the guards that {@link PoolOptions.guardBytes} asks for.
+   * Checks the guards (see {@link PoolOptions.guardBytes}).
    *
-   * @returns how many bytes they are
-   * @throws {Error} one of them has been written to
+   * @returns their total size in bytes
+   * @throws {Error} a guard was overwritten
    */
   checkGuards(): number {
     return this.#arenas.checkGuards();
   }
 
-  row(buffer: Buffer, token: number): Float32Array {
+  row(buffer: ActivationBuffer, token: number): Float32Array {
     checkRow(buffer, token);
     const address = this.#buffers.of(buffer) + token * stride(buffer);
     return new Float32Array(this.#arenas.main.memory.buffer, address, buffer.width);
   }
 
-  /** Before the first operation: the scratch, whose size is known now, and the threads. */
+  /** At the first operation: allocates the scratch, whose size is known now, and starts the workers' program loops. */
   #start(): void {
     if (this.#thread) return;
     const own = preparedBytes(MODE.f32, this.#maxBlocks);
@@ -360,7 +362,7 @@ export class Pool implements Operations {
     this.#maxTokens = 1;
   }
 
-  /** Asks the workers to leave their program loop. */
+  /** Tells the workers to leave their program loop. */
   #leave(): void {
     const thread = this.#thread;
     if (thread === undefined) return;
@@ -368,7 +370,7 @@ export class Pool implements Operations {
     try {
       thread.makeRoom(this.#epoch);
     } catch {
-      // A thread has failed, and no result of a program counts any more. Those that still wait for a program get this one.
+      // A thread has failed, so results no longer matter. Workers that wait for a program get this one.
     }
     thread.commands.write(placeOf(this.#epoch, 0), "exit", { tokens: 0 });
     thread.clear(this.#epoch, 1);
@@ -378,13 +380,13 @@ export class Pool implements Operations {
   }
 
   close(): void {
-    // Deno 2.9 does not wake a thread that sleeps on an address to end it: it has to be awake.
+    // Deno 2.9 can't terminate a worker that sleeps in Atomics.wait; leaving the loop wakes it.
     this.#leave();
     for (const worker of this.#workers) worker.end();
   }
 }
 
 /** Bytes from one row of a buffer to the next. */
-function stride(buffer: Buffer): number {
+function stride(buffer: ActivationBuffer): number {
   return padded(buffer.width) * 4;
 }

@@ -1,6 +1,6 @@
 /**
- * Products of matrices with prepared activations. Their work is shared out in units: quads of groups for one token where
- * the matrices allow it, else pairs of groups; the matrices of gate and up count once.
+ * Products of matrices with prepared activations. The work is divided into units: quads of groups for one token if the
+ * matrices allow it, otherwise pairs of groups. A unit of a gated product covers both matrices.
  *
  * @module
  */
@@ -11,29 +11,33 @@ import { type Fields, type MatrixFields, PRIVATE, THEN } from "./program.ts";
 import { GROUP_TILE, type MatrixRecord, TILE_BYTES, TOKEN_TILE, type View } from "./view.ts";
 import { COLUMNS, GROUP, GROUP_RESULT, STREAMS } from "./wasm/layout.ts";
 
-/** Quads that a piece of work takes at most: with the groups that are left over, their results fit a tile. */
+/** The maximum number of quads in a task: their results, with those of the remaining groups, fit a tile. */
 const QUAD_TILE = 256;
 
 /**
- * Pieces of a product for each thread at most, so that one that is early finds something left to do; more only where the
- * results of so few would not fit a tile: each piece begins new streams of memory, and reads all tokens.
+ * The maximum number of tasks per thread and product, so that a thread that finishes early can take over others' tasks.
+ * There are more only if the results would not fit a tile otherwise: each task starts new streams of memory, and reads
+ * all tokens.
  */
-const PIECES = 8;
+const TASKS = 8;
 
-/** Products that each of those pieces must have, some ten times what it costs to begin one; a thread has one at least. */
-const PIECE_PRODUCTS = 400000;
+/**
+ * The minimum number of multiplications in each of those tasks, about ten times the cost of starting one. Each thread
+ * has at least one task, however small.
+ */
+const TASK_PRODUCTS = 400000;
 
 type Project = Fields<"project">;
 
-/** A matrix's part of a product: `run` does units from `from` to `to` - 1. */
+/** The product with one matrix: `run` computes units `from` to `to` - 1. */
 interface Part {
   readonly units: number;
   readonly run: (from: number, to: number) => void;
-  /** Reads the n-th lines of what `run` reads from unit `from` on. */
+  /** Prefetches the n-th cache lines of the weights that `run` reads from unit `from` on. */
   readonly ahead?: (from: number, n: number) => void;
 }
 
-/** The pieces of a command's products. */
+/** The work of a `project` command. */
 export function projectWork(view: View, command: Project, matrices: readonly MatrixFields[]): Work {
   const { threads } = view.layout;
   const { tokens, blocks, then } = command;
@@ -46,10 +50,10 @@ export function projectWork(view: View, command: Project, matrices: readonly Mat
   const total = parts.reduce((sum, { units }) => sum + units, 0);
   const most = quads ? QUAD_TILE : GROUP_TILE / 2;
   const unitProducts = (quads ? STREAMS : 2) * GROUP * COLUMNS * blocks * tokens * (gated ? 2 : 1);
-  const least = Math.ceil(PIECE_PRODUCTS / unitProducts);
-  const perThread = threads === 1 ? 1 : Math.min(PIECES, Math.floor(total / (threads * least)));
+  const least = Math.ceil(TASK_PRODUCTS / unitProducts);
+  const perThread = threads === 1 ? 1 : Math.min(TASKS, Math.floor(total / (threads * least)));
   const count = Math.max(Math.ceil(total / most), Math.min(total, Math.max(1, perThread) * threads));
-  const piece = (n: number) => {
+  const task = (n: number) => {
     const start = Math.floor(n * total / count);
     const end = Math.floor((n + 1) * total / count);
     let before = 0;
@@ -64,7 +68,7 @@ export function projectWork(view: View, command: Project, matrices: readonly Mat
   let part = 0;
   while (from >= parts[part].units) from -= parts[part++].units;
   const { ahead } = parts[part];
-  return { pieces: count, piece, ahead: ahead && ((n) => ahead(from, n)) };
+  return { tasks: count, task, ahead: ahead && ((n) => ahead(from, n)) };
 }
 
 /** Whether all of a matrix is in memory 0. */
@@ -72,12 +76,12 @@ function isWhole({ segments }: MatrixRecord): boolean {
   return segments.length === 1 && segments[0].memory === 0;
 }
 
-/** Where a product finds its activations. */
+/** The address of a product's activations. */
 function sourceOf(view: View, { x }: Project): number {
   return x === PRIVATE ? view.scratch[0].prepared : x;
 }
 
-/** A matrix (gate, with up beside it) times one token, in quads. */
+/** The product of a matrix (or of gate and up) with one token, in quads. */
 function quadsOf(view: View, command: Project, matrix: MatrixFields, up?: MatrixFields): Part {
   const { then } = command;
   const { rows, y, bias } = matrix;
@@ -91,7 +95,7 @@ function quadsOf(view: View, command: Project, matrix: MatrixFields, up?: Matrix
   const direct = then === THEN.write;
   const run = (from: number, to: number) => {
     const quads = Math.min(to, perStream) - from;
-    // What does not fill the streams goes with the last piece.
+    // The last task includes the groups that do not fill all streams.
     const left = to === units ? groups - STREAMS * perStream : 0;
     const out = y + from * GROUP_RESULT;
     const step = quads * GROUP_RESULT;
@@ -113,8 +117,8 @@ function quadsOf(view: View, command: Project, matrix: MatrixFields, up?: Matrix
 }
 
 /**
- * One token's products with a matrix: `multiply` makes those of `quads` quads from quad `from` on, and of the `left`
- * groups that follow the streams; `ahead` reads the n-th lines from there on.
+ * Products with one token. `multiply` computes `quads` quads from quad `from` on, and the `left` groups that follow the
+ * streams; `ahead` prefetches the n-th cache lines from quad `from` on.
  */
 function farOf(view: View, command: Project, matrix: MatrixFields, perStream: number) {
   const { blocks, mode } = command;
@@ -135,16 +139,19 @@ function farOf(view: View, command: Project, matrix: MatrixFields, perStream: nu
   return { multiply, ahead };
 }
 
-/** What becomes of a row of `length` results: in their place, or of a tile (with those of up in the other tile). */
+/**
+ * Applies the bias and `then` to a row of `length` results: in place, or in a tile (the results of up are in the next
+ * tile).
+ */
 function finish(view: View, then: number, result: number, bias: number, to: number, length: number): void {
   const wasm = view.wasm[0];
   if (bias !== 0) wasm.add(result, bias, length);
   if (then === THEN.add) wasm.add(to, result, length);
   if (then === THEN.gate) wasm.gated(result, result + TILE_BYTES, to, length);
-  if (then === THEN.gateIt) wasm.gated(result, to, to, length);
+  if (then === THEN.gateInPlace) wasm.gated(result, to, to, length);
 }
 
-/** A matrix (gate, with up beside it) times several tokens, in pairs of groups. */
+/** The product of a matrix (or of gate and up) with several tokens, in pairs of groups. */
 function groupsOf(view: View, command: Project, matrix: MatrixFields, up?: MatrixFields): Part {
   const { xStride, tokens, then } = command;
   const { rows, y, yStride, bias } = matrix;
@@ -172,7 +179,10 @@ function groupsOf(view: View, command: Project, matrix: MatrixFields, up?: Matri
   return { units: Math.ceil(rows / (2 * GROUP)), run };
 }
 
-/** Multiplies groups first to end - 1 of a matrix with `tokens` prepared tokens at x, to y. */
+/**
+ * Returns a function that multiplies groups `first` to `end` - 1 of a matrix with `tokens` prepared tokens at `x`, and
+ * writes to `y`.
+ */
 function nearOf(view: View, { xStride, blocks, mode }: Project, matrix: MatrixFields) {
   const record = view.record(matrix.record);
   const name = KERNELS[mode][record.kind];
@@ -185,7 +195,7 @@ function nearOf(view: View, { xStride, blocks, mode }: Project, matrix: MatrixFi
         kernels[0](w, x, blocks, to, yStride, groups, tokens, unpacked);
         return;
       }
-      // The kernels see one memory: the activations go there, the results come back.
+      // A kernel sees one memory: copy the activations there, and the results back.
       const rowBytes = groups * GROUP_RESULT;
       view.move(0, x, memory, prepared, tokens * xStride);
       kernels[memory](w, prepared, blocks, tiles, rowBytes, groups, tokens, unpacked);

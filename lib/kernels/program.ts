@@ -1,21 +1,24 @@
 /**
- * What a pool asks of its threads: a program is a sequence of commands, and a command is a row of numbers (binary64) in
- * shared memory. {@link FIELDS} declares the numbers of each command; pool.ts writes them, the threads read them.
+ * Programs for the threads of a pool. A program is a sequence of commands, and a command is a row of numbers (binary64)
+ * in shared memory. {@link FIELDS} declares the numbers of each command; pool.ts writes them, the threads read them.
  *
  * @module
  */
 
-/** The longest program, in commands. */
+/** The maximum number of commands in a program. */
 export const MAX_COMMANDS = 2048;
 
-/** Matrices that one command has room for. */
+/** The maximum number of matrices in a command. */
 export const MOST_MATRICES = 3;
 
-/** The address that stands for the thread's own prepared activations. */
+/** Used instead of an address: the thread's own prepared activations. */
 export const PRIVATE = -1;
 
-/** What becomes of a product: `gate` takes two, of gate and up, `gateIt` that of gate and has that of up in its place. */
-export const THEN = { write: 0, add: 1, gate: 2, gateIt: 3 } as const;
+/**
+ * What to do with a product. `gate` takes the products with gate and up; `gateInPlace` takes that with gate, and finds
+ * that with up at the destination.
+ */
+export const THEN = { write: 0, add: 1, gate: 2, gateInPlace: 3 } as const;
 
 /** The fields of `store` and `attend`. */
 const ATTENTION = [
@@ -27,7 +30,7 @@ const ATTENTION = [
   "v",
   "kvStride",
   "out",
-  // The cache: addresses, bytes of a value and of the row of a head, positions there is room for.
+  // The cache: addresses, bytes of a value and of a row (one head at one position), capacity in positions.
   "keys",
   "values",
   "keyScales",
@@ -38,58 +41,58 @@ const ATTENTION = [
   // The address of the rotary table.
   "table",
   "heads",
-  // Heads of keys and values.
-  "groups",
+  // Key and value heads.
+  "kvHeads",
   "headDim",
-  // That of the first token.
+  // The position of the first token.
   "position",
-  // Addresses of the weights of the norms, 0 where there is none, and their eps.
+  // Addresses of the weights of the norms (0 if there is no norm), and their eps.
   "qNorm",
   "qEps",
   "kNorm",
   "kEps",
 ] as const;
 
-/** The fields of each command, in the order in which they stand after its number. Strides are in bytes. */
+/** The fields of each command, in their order in memory after the command's code. Strides are in bytes. */
 const FIELDS = {
-  /** The end of the threads. */
+  /** Makes the workers leave their program loop. */
   exit: ["tokens"],
-  /** The end of a program. */
+  /** Ends a program. */
   end: ["tokens"],
-  /** Rows of a matrix: the addresses of its record and of the ids (int32). */
+  /** Decodes rows of a matrix, given the addresses of its record and of the ids (int32). */
   embed: ["tokens", "record", "ids", "out", "outStride"],
   /**
-   * Activations of `length` values, whole blocks, of which `width` count, as a product of `mode` reads them: to `out`, or
-   * PRIVATE. `norm` is the address of a norm's weight or 0.
+   * Prepares activations for products of `mode`. A row has `length` values, whole blocks; those from `width` on are
+   * padding. `norm` is the address of a norm's weight, or 0; `out` is an address, or PRIVATE.
    */
   prepare: ["tokens", "x", "xStride", "length", "width", "norm", "eps", "mode", "out", "outStride"],
-  /** Products with prepared activations at `x`, or PRIVATE, with so many `matrices`: see {@link MATRIX}. */
+  /** Multiplies prepared activations at `x` (an address, or PRIVATE) with `matrices` matrices: see {@link MATRIX}. */
   project: ["tokens", "x", "xStride", "blocks", "mode", "then", "matrices"],
-  /** Rotates the heads of several tokens and fills the cache. */
+  /** Rotates the heads of several tokens, and appends to the cache. */
   store: ATTENTION,
-  /** Attends; for a single token it does what `store` does, too. */
+  /** Attends; for a single token it also does the work of `store`. */
   attend: ATTENTION,
 } as const;
 
 /**
- * The fields of each matrix of `project`, which follow the command's own: the address of its record, rows with those that
- * fill its last group, where the products go, and the address of a bias or 0.
+ * The fields of each matrix of `project`, which follow the command's own: the address of its record, its rows in whole
+ * groups, the address and stride of the product, and the address of a bias, or 0.
  */
 const MATRIX = ["record", "rows", "y", "yStride", "bias"] as const;
 
 /** The name of a command. */
 export type Op = keyof typeof FIELDS;
 
-/** The numbers of a command, by their names. */
+/** The numbers of a command, by name. */
 export type Fields<O extends Op> = { readonly [F in typeof FIELDS[O][number]]: number };
 
 /** A matrix of `project`. */
 export type MatrixFields = { readonly [F in typeof MATRIX[number]]: number };
 
-/** Numbers with names, in their order. */
+/** Writes and reads named numbers in a fixed order. */
 class Row<F extends string> {
   readonly #names: readonly F[];
-  /** What is read is a copy with other numbers: adding one property after the other takes several times as long. */
+  /** {@link read} changes a copy of this object: adding properties one by one would take several times as long. */
   readonly #blank: { readonly [N in F]: number };
 
   constructor(names: readonly F[]) {
@@ -101,7 +104,10 @@ class Row<F extends string> {
     return this.#names.length;
   }
 
-  /** Writes numbers from word `at` on. What is there already is not written: other threads have it in their caches. */
+  /**
+   * Writes numbers from word `at` on. Unchanged words are not written, so that they stay in the caches of other
+   * threads.
+   */
   write(words: Float64Array, at: number, fields: { readonly [N in F]: number }): void {
     for (const name of this.#names) {
       const value = fields[name];
@@ -110,7 +116,7 @@ class Row<F extends string> {
     }
   }
 
-  /** The numbers from word `at` on. */
+  /** Reads numbers from word `at` on. */
   read(words: Float64Array, at: number): { readonly [N in F]: number } {
     const fields = { ...this.#blank } as { [N in F]: number };
     for (const name of this.#names) fields[name] = words[at++];
@@ -118,14 +124,14 @@ class Row<F extends string> {
   }
 }
 
-/** The commands, by their numbers, and the numbers, by their names. */
+/** Commands by code, and codes by command. */
 const OPS = Object.keys(FIELDS) as Op[];
 const CODES = Object.fromEntries(OPS.map((op, code) => [op, code])) as Record<Op, number>;
 
 const ROWS = Object.fromEntries(OPS.map((op) => [op, new Row(FIELDS[op])])) as { [O in Op]: Row<keyof Fields<O>> };
 const MATRIX_ROW = new Row(MATRIX);
 
-/** Numbers of the longest command, with its own. */
+/** Words of the longest command, including its code. */
 const COMMAND_WORDS = 1 + Math.max(
   ...OPS.map((op) => FIELDS[op].length + (op === "project" ? MOST_MATRICES * MATRIX.length : 0)),
 );
@@ -133,7 +139,7 @@ const COMMAND_WORDS = 1 + Math.max(
 /** Bytes of two programs: one is written while a late thread may still read the other. */
 export const PROGRAM_BYTES = 2 * MAX_COMMANDS * COMMAND_WORDS * 8;
 
-/** Where a command is: the place of its program, which programs use by turns, and its index there. */
+/** The place of a command. Programs alternate between two areas of {@link MAX_COMMANDS} commands. */
 export function placeOf(epoch: number, index: number): number {
   return (epoch & 1) * MAX_COMMANDS + index;
 }
@@ -160,36 +166,36 @@ export class Commands {
     }
   }
 
-  /** Which command is at a place. @throws {RangeError} none that there is */
+  /** The command at a place. @throws {RangeError} its code is unknown */
   op(place: number): Op {
     const op = OPS[this.#words[place * COMMAND_WORDS]];
-    if (op === undefined) throw new RangeError(`command ${this.#words[place * COMMAND_WORDS]}`);
+    if (op === undefined) throw new RangeError(`unknown command ${this.#words[place * COMMAND_WORDS]}`);
     return op;
   }
 
-  /** How many tokens the command at a place is for: the first field of all commands. */
+  /** The number of tokens of the command at a place: the first field of all commands. */
   tokens(place: number): number {
     return this.read(place, "end").tokens;
   }
 
-  /** The fields of the command at a place, which is an `op`. */
+  /** The fields of the command at a place, which must be an `op`. */
   read<O extends Op>(place: number, op: O): Fields<O> {
     return ROWS[op].read(this.#words, place * COMMAND_WORDS + 1);
   }
 
-  /** The matrices of the command at a place, which is `project`. */
+  /** The matrices of the command at a place, which must be `project`. */
   matrices(place: number): MatrixFields[] {
     const first = place * COMMAND_WORDS + 1 + ROWS.project.length;
     const { matrices } = this.read(place, "project");
     return Array.from({ length: matrices }, (_, m) => MATRIX_ROW.read(this.#words, first + m * MATRIX_ROW.length));
   }
 
-  /** The numbers at a place, to compare them with those of later programs. */
+  /** A copy of the words at a place, for {@link same}. */
   copy(place: number): Float64Array {
     return this.#words.slice(place * COMMAND_WORDS, (place + 1) * COMMAND_WORDS);
   }
 
-  /** Whether the numbers at a place are those of `copy`. */
+  /** Whether the words at a place equal those of `copy`. */
   same(place: number, copy: Float64Array): boolean {
     const at = place * COMMAND_WORDS;
     for (let n = 0; n < COMMAND_WORDS; n++) if (this.#words[at + n] !== copy[n]) return false;

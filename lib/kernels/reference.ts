@@ -20,17 +20,17 @@ import {
 } from "./checks.ts";
 import { Handles } from "./handles.ts";
 import {
+  type ActivationBuffer,
   type Activations,
   activationsFor,
   type Attention,
   ATTENTION_CHUNK,
   ATTENTION_TOP,
   BadScale,
-  type Buffer,
-  type Cache,
   cacheFor,
   COLUMNS,
   type Input,
+  type KeyValueCache,
   type Matrix,
   type Norm,
   type Operations,
@@ -43,43 +43,43 @@ import {
 
 const { fround } = Math;
 
-/** A matrix and its bytes, as the file has them. */
+/** A matrix with its bytes, as in the file. */
 interface PlainMatrix extends Matrix {
   readonly bytes: DataView;
 }
-/** The keys and the values of a cache, by position, then by head. */
+/** The keys and values of a cache, by position, then by head. */
 interface PlainCache {
   readonly keys: Row[][];
   readonly values: Row[][];
 }
-/** A head, as the cache holds it. */
+/** A head in a cache. */
 type Row = Float32Array | IntegerBlock;
 
-/** An RMSNorm with its weight as numbers. */
+/** An RMSNorm with the values of its weight. */
 interface PlainNorm {
   readonly weight: Float32Array;
   readonly eps: number;
 }
 
-/** A block of activations, or a head, as integers: activation n is about integers[n] * scale. */
+/** A block of activations, or a head, as integers: value n is about integers[n] * scale. */
 interface IntegerBlock {
   readonly integers: number[];
   readonly scale: number;
 }
 
-/** The definition. One thread; slow. */
+/** The definition. Single-threaded, and slow. */
 export class Reference implements Operations {
   readonly threads = 1;
   readonly #matrices = new Handles<Matrix, PlainMatrix>("matrix");
   readonly #vectors = new Handles<Vector, Float32Array>("vector");
-  readonly #buffers = new Handles<Buffer, Float32Array[]>("buffer");
-  readonly #caches = new Handles<Cache, PlainCache>("cache");
+  readonly #buffers = new Handles<ActivationBuffer, Float32Array[]>("buffer");
+  readonly #caches = new Handles<KeyValueCache, PlainCache>("cache");
   readonly #tables = new Handles<RopeTable, Float32Array>("table");
 
   /**
-   * Starts with nothing loaded.
+   * Creates an instance without matrices.
    *
-   * @param activations what block formats are multiplied with
+   * @param activations the type of the activations that block formats are multiplied with
    */
   constructor(readonly activations: Activations = "f32") {}
 
@@ -105,12 +105,12 @@ export class Reference implements Operations {
     return this.#vectors.add({ length }, values);
   }
 
-  buffer(tokens: number, width: number): Buffer {
+  buffer(tokens: number, width: number): ActivationBuffer {
     checkBuffer(tokens, width);
     return this.#buffers.add({ tokens, width }, Array.from({ length: tokens }, () => new Float32Array(width)));
   }
 
-  cache(positions: number, heads: number, headDim: number): Cache {
+  cache(positions: number, heads: number, headDim: number): KeyValueCache {
     checkCache(positions, heads, headDim);
     return this.#caches.add({ positions, heads, headDim }, { keys: [], values: [] });
   }
@@ -120,7 +120,7 @@ export class Reference implements Operations {
     return this.#tables.add({ positions, width: values.length / positions }, values);
   }
 
-  embed(table: Matrix, ids: readonly number[], out: Buffer): void {
+  embed(table: Matrix, ids: readonly number[], out: ActivationBuffer): void {
     checkEmbed(table, ids, out);
     const matrix = this.#matrices.of(table);
     for (const [t, id] of ids.entries()) this.row(out, t).set(decodeRow(matrix, id).subarray(0, table.columns));
@@ -133,7 +133,7 @@ export class Reference implements Operations {
     }
   }
 
-  projectAdd(input: Input, tokens: number, matrix: Matrix, to: Buffer, bias?: Vector): void {
+  projectAdd(input: Input, tokens: number, matrix: Matrix, to: ActivationBuffer, bias?: Vector): void {
     checkProject(input, tokens, [{ matrix, bias, out: to }]);
     for (let t = 0; t < tokens; t++) {
       const sum = this.row(to, t);
@@ -141,7 +141,7 @@ export class Reference implements Operations {
     }
   }
 
-  projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: Buffer): void {
+  projectGated(input: Input, tokens: number, gate: Matrix, up: Matrix, out: ActivationBuffer): void {
     checkProject(input, tokens, [{ matrix: gate, out }, { matrix: up, out }]);
     for (let t = 0; t < tokens; t++) {
       const g = this.#product(gate, input, t);
@@ -183,7 +183,7 @@ export class Reference implements Operations {
 
   run(): void {}
 
-  row(buffer: Buffer, token: number): Float32Array {
+  row(buffer: ActivationBuffer, token: number): Float32Array {
     checkRow(buffer, token);
     return this.#buffers.of(buffer)[token];
   }
@@ -217,7 +217,7 @@ function decodeRow({ format, columns, bytes }: PlainMatrix, row: number): Float3
   return out;
 }
 
-/** The levels of a row of blocks and their scales. */
+/** The levels and the scales of a row of blocks. */
 function integersOf({ columns, bytes }: PlainMatrix, format: BlockFormat, row: number) {
   const blocks = columns / COLUMNS;
   const levels = new Int8Array(columns);
@@ -232,11 +232,12 @@ function integersOf({ columns, bytes }: PlainMatrix, format: BlockFormat, row: n
 }
 
 /**
- * y[r] = sum over the columns of W[r][n] x[n].
+ * y[r] = sum over the columns n of W[r][n] x[n].
  *
- * With f32 activations a block of 32 columns is summed in two halves, each from left to right; their sum, times the
- * block's scale, is added to the row's sum. Float formats are summed alike, without a scale. With integer activations
- * the sum of a block is exact, rounded to binary32 and multiplied by the activations' scale, then by the block's.
+ * With f32 activations, the two halves of a block of 32 columns are summed separately, each from left to right; the sum
+ * of both, times the block's scale, is added to the row's sum. Float formats are summed in the same way, without a
+ * scale. With integer activations, the sum of a block is exact; it is rounded to binary32, multiplied by the
+ * activations' scale, then by the block's.
  *
  * @param x padded to whole blocks with zeros
  */
@@ -272,10 +273,10 @@ function product(matrix: PlainMatrix, x: Float32Array, activations: Activations)
   return y;
 }
 
-/** A block of activations that are all smaller counts as zeros, since 32767 / max could overflow. */
+/** If the largest magnitude of a block is less than this, the block counts as zeros: 32767 / max could overflow. */
 const TINY = 2 ** -100;
 
-/** Blocks of 32 activations. */
+/** Quantizes activations in blocks of 32. */
 function integerBlocks(x: Float32Array, activations: Activations): IntegerBlock[] {
   const top = activations === "i8" ? 127 : 32767;
   return Array.from(
@@ -284,7 +285,7 @@ function integerBlocks(x: Float32Array, activations: Activations): IntegerBlock[
   );
 }
 
-/** The largest magnitude becomes `top`, ties go to the even integer. */
+/** Quantizes values so that the largest magnitude becomes `top`. Ties round to even. */
 function integerBlock(x: Float32Array, top: number): IntegerBlock {
   const max = x.reduce((max, x) => Math.max(max, Math.abs(x)), 0);
   const inverse = max >= TINY ? fround(top / max) : 0;
@@ -297,7 +298,7 @@ function roundHalfEven(x: number): number {
   return part > 0.5 || (part === 0.5 && down % 2 !== 0) ? down + 1 : down;
 }
 
-/** x / sqrt(mean(x^2) + eps) * weight; the sum of squares in binary64, over four interleaved partial sums. */
+/** x / sqrt(mean(x^2) + eps) * weight. The squares are summed in binary64, in four interleaved partial sums. */
 function rmsNorm(x: Float32Array, { weight, eps }: PlainNorm): Float32Array {
   const sums = [0, 0, 0, 0];
   x.forEach((x, n) => sums[n % 4] += x * x);
@@ -306,7 +307,7 @@ function rmsNorm(x: Float32Array, { weight, eps }: PlainNorm): Float32Array {
   return x.map((x, n) => fround(x * scale) * weight[n]);
 }
 
-/** Rotates a head; `table` is half cosines, then half sines. */
+/** Rotates a head. The first half of `table` is cosines, the second sines. */
 function rotate(x: Float32Array, table: Float32Array): Float32Array {
   const half = x.length / 2;
   const out = new Float32Array(x.length);
@@ -318,7 +319,7 @@ function rotate(x: Float32Array, table: Float32Array): Float32Array {
   return out;
 }
 
-/** Sums of every fourth value from left to right, then (0 + 2) + (1 + 3). */
+/** Sums every fourth value from left to right, then adds (0 + 2) + (1 + 3). */
 function sumOfFour(values: Iterable<number>): number {
   const sums = [0, 0, 0, 0];
   let n = 0;
@@ -337,9 +338,10 @@ function attendHead(q: Float32Array, keys: Float32Array[], values: Float32Array[
 }
 
 /**
- * Attention over integers. A score is the exact dot of query and key, in binary32, times the key's scale, times the
- * query's (with 1 / sqrt(headDim)). The softmax weights, each times the scale of its value, become integers; their
- * products with the values are exact over {@link ATTENTION_CHUNK} positions, and these sums are added in binary32.
+ * Attention over integers. A score is the exact dot product of query and key, rounded to binary32, times the key's
+ * scale, times the query's (with 1 / sqrt(headDim)). The softmax weights, each times the scale of its value, are
+ * quantized; their products with the values are summed exactly over {@link ATTENTION_CHUNK} positions, and these sums
+ * are added in binary32.
  */
 function attendIntegers(q: IntegerBlock, keys: IntegerBlock[], values: IntegerBlock[], scale: number): Float32Array {
   const factor = fround(q.scale * scale);
@@ -378,7 +380,7 @@ const POLYNOMIAL = [
   .map(fround);
 const EXP_MIN = fround(-87.3);
 
-/** exp(x) in binary32 for x of at most 88: Cephes' expf, within 2 units in the last place; 0 below -87.3. */
+/** exp(x) in binary32 for x up to 88: Cephes' expf, within 2 units in the last place; 0 below -87.3. */
 export function exp(x: number): number {
   if (x < EXP_MIN) return 0;
   const bounded = Math.min(x, 88);

@@ -1,9 +1,9 @@
 /**
- * One thread's part in a program. Every thread runs the same program over the same memory. The work of a command is cut
- * into pieces, and each thread has a range of them, which it takes in their order: so it reads a matrix as one stream. One
- * that has no more takes from the ranges of the others, and a command is over when its pieces are done: a thread that is
- * late, or that the system has put aside, holds up the others only while it has a piece. What a piece does does not depend
- * on who does it, so neither do the results.
+ * Runs programs on one thread. All threads run the same program on the same memory. The work of a command is divided
+ * into tasks, and each thread has a range of tasks, which it runs in order, so that it reads a matrix as one stream. A
+ * thread that has finished its range takes tasks from the ranges of the others. A command ends when all its tasks have
+ * ended: a thread that is late, or preempted, delays the others only by the task that it is running. Results are the
+ * same whichever thread runs a task.
  *
  * @module
  */
@@ -13,72 +13,72 @@ import { Commands, MAX_COMMANDS, placeOf, PRIVATE } from "./program.ts";
 import { Stalls } from "./stalls.ts";
 import { type Layout, View } from "./view.ts";
 
-/** Where things are in the control area: int32 words, each on a cache line of its own. */
+/** Offsets in the control area, in int32 words; each is on its own cache line. */
 const CONTROL = {
-  /** Counts programs; workers sleep on it. */
+  /** The number of the last released program; workers sleep on it. */
   epoch: 0,
-  /** Not 0 when a thread has failed: the length of its message. */
+  /** The length of the message of a thread that failed, otherwise 0. */
   failed: 16,
-  /** Here the counters begin: see {@link countersOf}. */
+  /** The first counter: see {@link countersOf}. */
   counters: 32,
 } as const;
 
 /** Bytes of the message of a thread that failed. */
 export const MESSAGE_BYTES = 512;
 
-/** Turns of the loop that waits for a command's last pieces before a thread sleeps: some ten microseconds. */
+/** Iterations of the loop that waits for a command's last tasks before the thread sleeps: about ten microseconds. */
 const SPIN = 3000;
 
 /**
- * Before that, it reads lines of the weights of the next command, so many times eight: 128 KiB, which caches have room
- * for.
+ * Before that, the thread prefetches weights of the next command, eight cache lines at a time, up to this many times:
+ * 128 KiB, which fit in a cache.
  */
 const AHEAD = 256;
 
-/** Milliseconds after which a thread that sleeps looks whether another has failed. */
+/** Milliseconds after which a sleeping thread checks whether another one has failed. */
 const CHECK_MS = 200;
 
-/** Turns before a worker sleeps between two programs. */
+/** Iterations before a worker sleeps between two programs. */
 const IDLE_SPIN = 20000;
 
-/** Where a thread counts the programs that it has left. */
+/** The word with the number of the last program that a thread has finished. */
 function leftOf(thread: number): number {
   return CONTROL.counters + 16 * thread;
 }
 
 /**
- * The counters of program `epoch` in the control area: of each command the pieces done, then, for each thread, of each
- * command the pieces of its range that are taken. Two programs have their own, and their own commands, since a late
- * worker may still read the last one while the next is written.
+ * The counters of program `epoch` in the control area: for each command the number of finished tasks; then, for each
+ * thread and command, the number of tasks taken from the thread's range. Consecutive programs have separate counters,
+ * and separate commands, since a late worker may still read the previous ones while the next are written.
  */
 function countersOf(epoch: number, threads: number): { readonly done: number; readonly taken: number } {
   const done = leftOf(threads) + (epoch & 1) * (threads + 1) * MAX_COMMANDS;
   return { done, taken: done + MAX_COMMANDS };
 }
 
-/** Words of the control area. */
+/** The size of the control area in words. */
 function controlWords(threads: number): number {
   return countersOf(0, threads).done + 2 * (threads + 1) * MAX_COMMANDS;
 }
 
-/** Bytes of the control area of so many threads. */
+/** The size of the control area in bytes. */
 export function controlBytes(threads: number): number {
   return controlWords(threads) * 4;
 }
 
-/** One thread. */
+/** One thread of a pool. */
 export class Thread {
-  /** The programs that threads run. */
+  /** The commands of the programs. */
   readonly commands: Commands;
   readonly #layout: Layout;
   readonly #thread: number;
   readonly #executor: Executor;
   readonly #bytes: Uint8Array;
   readonly #control: Int32Array;
-  /** Milliseconds of this program that the thread has slept. */
+  /** Milliseconds that the thread has slept during this program. */
   #slept = 0;
   readonly #stalls = new Stalls();
-  /** By the place of a command: its numbers, and its work as long as they stay what they were. */
+  /** By place: the work of a command, with the words of the command to see whether it is the same. */
   readonly #works: { readonly numbers: Float64Array; readonly work: Work }[] = [];
 
   constructor(layout: Layout, thread: number) {
@@ -91,7 +91,7 @@ export class Thread {
     this.#control = new Int32Array(buffer, layout.control, controlWords(layout.threads));
   }
 
-  /** Waits for programs and runs them until one is `exit`. For workers. */
+  /** Waits for programs and runs them, until one is `exit`. For workers. */
   serve(): void {
     const control = this.#control;
     for (let epoch = 0;;) {
@@ -106,7 +106,7 @@ export class Thread {
   }
 
   /**
-   * Runs program `epoch`, the first being 1.
+   * Runs program `epoch`; the first is 1.
    *
    * @returns false if it was `exit`
    * @throws {Error} this thread fails, or another has failed
@@ -135,44 +135,44 @@ export class Thread {
     for (let index = 0;; index++) {
       if (this.commands.op(place + index) === "exit") return false;
       const work = this.#workAt(place + index);
-      if (work.pieces === PRIVATE) {
+      if (work.tasks === PRIVATE) {
         own = work;
         continue;
       }
-      const { pieces, piece } = work;
+      const { tasks, task } = work;
       let mine = 0;
       for (let k = 0; k < threads; k++) {
         const owner = (this.#thread + k) % threads;
-        const first = Math.floor(owner * pieces / threads);
-        const count = Math.floor((owner + 1) * pieces / threads) - first;
+        const first = Math.floor(owner * tasks / threads);
+        const count = Math.floor((owner + 1) * tasks / threads) - first;
         const counter = taken + owner * MAX_COMMANDS + index;
         while (Atomics.load(control, counter) < count) {
           const n = Atomics.add(control, counter, 1);
           if (n >= count) break;
-          // A thread's own activations: prepared with its first piece, since until that is done nobody writes over what
-          // they are made of.
-          if (own !== undefined) own.piece(0);
+          // Prepare the thread's own activations with its first task: until that task ends, nobody overwrites their
+          // input.
+          if (own !== undefined) own.task(0);
           own = undefined;
-          piece(first + n);
+          task(first + n);
           mine++;
         }
       }
-      if (mine > 0 && Atomics.add(control, done + index, mine) === pieces - mine) Atomics.notify(control, done + index);
+      if (mine > 0 && Atomics.add(control, done + index, mine) === tasks - mine) Atomics.notify(control, done + index);
       own = undefined;
       const last = this.commands.op(place + index + 1) === "end";
       if (last && this.#thread > 0) return true;
-      this.#wait(done + index, pieces, last ? undefined : this.#nextOf(place + index + 1));
+      this.#wait(done + index, tasks, last ? undefined : this.#nextOf(place + index + 1));
       if (last) return true;
     }
   }
 
-  /** The work of the command at a place, or of the next one if each thread has that for itself. */
+  /** The work of the command at a place, or of the next command if every thread runs that one for itself. */
   #nextOf(place: number): Work {
     const work = this.#workAt(place);
-    return work.pieces === PRIVATE ? this.#workAt(place + 1) : work;
+    return work.tasks === PRIVATE ? this.#workAt(place + 1) : work;
   }
 
-  /** The work of the command at a place. Most commands come again with each token, so their work is kept. */
+  /** The work of the command at a place. It is cached, since most commands repeat with each token. */
   #workAt(place: number): Work {
     const known = this.#works[place];
     if (known !== undefined && this.commands.same(place, known.numbers)) return known.work;
@@ -182,9 +182,9 @@ export class Thread {
   }
 
   /**
-   * Waits until a counter of the control area is `least` or more.
+   * Waits until a counter of the control area is at least `least`.
    *
-   * @param next the work that comes then
+   * @param next the work of the next command
    * @throws {Error} a thread has failed
    */
   #wait(counter: number, least: number, next?: Work): void {
@@ -204,29 +204,29 @@ export class Thread {
   }
 
   /**
-   * Before program `epoch` is written: waits until that of `epoch` - 2, which has the same place, is left.
+   * Waits until all workers have finished program `epoch` - 2, whose area program `epoch` overwrites.
    *
-   * @throws {Error} a thread has failed: one that is late may still write what it has in hand of that program
+   * @throws {Error} a thread has failed, and others may still run a task of that program
    */
   makeRoom(epoch: number): void {
     this.#throwIfFailed();
     for (let thread = 1; thread < this.#layout.threads; thread++) this.#wait(leftOf(thread), epoch - 2);
   }
 
-  /** Nothing of program `epoch`, of `count` commands, is done yet. */
+  /** Resets the counters of program `epoch`, which has `count` commands. */
   clear(epoch: number, count: number): void {
     const { threads } = this.#layout;
     const { done } = countersOf(epoch, threads);
     for (let n = 0, at = done; n <= threads; n++, at += MAX_COMMANDS) this.#control.fill(0, at, at + count);
   }
 
-  /** Lets the workers see program `epoch`. */
+  /** Releases program `epoch` to the workers. */
   release(epoch: number): void {
     Atomics.store(this.#control, CONTROL.epoch, epoch);
     Atomics.notify(this.#control, CONTROL.epoch);
   }
 
-  /** Whether the next program is best run by the first thread alone, so that the workers need not see it. */
+  /** Whether the first thread should run the next program alone, without releasing it. */
   get alone(): boolean {
     return this.#stalls.alone;
   }
@@ -238,7 +238,7 @@ export class Thread {
     throw new Error(`a thread failed: ${new TextDecoder().decode(message)}`);
   }
 
-  /** The first thread that fails says why; the others fail since it has. */
+  /** Records the message of the first thread that fails; the others then fail because of it. */
   #fail(text: string): void {
     if (Atomics.load(this.#control, CONTROL.failed) > 0) return;
     const message = new TextEncoder().encode(text).subarray(0, MESSAGE_BYTES);

@@ -1,5 +1,5 @@
 /**
- * What a thread of a pool needs to begin with, and what it sees of the pool's memories.
+ * The memory layout of a pool, and a thread's view of it.
  *
  * @module
  */
@@ -8,28 +8,28 @@ import { instantiate } from "./codec_wasm.ts";
 import { PACKINGS } from "./packings.ts";
 import { ATTEND_BYTES, GROUP_RESULT, UNPACKED, UNPACKED_SUMS } from "./wasm/layout.ts";
 
-/** Tokens that a piece of work takes at once: their results stay in a processor's cache. */
+/** Tokens in a tile: its results stay in a processor's cache. */
 export const TOKEN_TILE = 64;
 
-/** Groups that it takes at once, for the same reason. */
+/** Groups in a tile. */
 export const GROUP_TILE = 32;
 
-/** Bytes of the results of one tile; there are two, for gate and up. */
+/** Bytes of the results of a tile. There are two tiles, for gate and up. */
 export const TILE_BYTES = TOKEN_TILE * GROUP_TILE * GROUP_RESULT;
 
-/** Heads that attention takes at once. */
+/** The maximum number of heads in one call of an attention kernel. */
 export const MOST_HEADS = 3;
 
-/** Values of a head there is room for, in binary32, in scratch. */
+/** The maximum number of values in a head, by the size of the scratch. */
 export const MOST_HEAD_DIM = 1024;
 
-/** Bytes of {@link MOST_HEADS} heads. */
+/** Bytes of {@link MOST_HEADS} heads in binary32. */
 const HEAD_ROOM = MOST_HEADS * MOST_HEAD_DIM * 4;
 
-/** Areas of that size that attention needs. */
+/** Areas of this size that attention needs. */
 const HEAD_ROOMS = 6;
 
-/** Their addresses. */
+/** The addresses of these areas. */
 export interface HeadRooms {
   /** A normalized head. */
   readonly normal: number;
@@ -40,13 +40,13 @@ export interface HeadRooms {
   readonly integers: number;
   /** Sums of weighted values. */
   readonly sums: number;
-  /** What the scores of each head are multiplied with. */
+  /** The factor of the scores of each head. */
   readonly factors: number;
 }
 
-/** What every thread must know before the first program. */
+/** The memory layout of a pool. */
 export interface Layout {
-  /** Memory 0 has everything but the weights that did not fit. */
+  /** Memory 0 has everything but the weights that did not fit it. */
   readonly memories: readonly WebAssembly.Memory[];
   readonly threads: number;
   /** Addresses in memory 0. */
@@ -59,13 +59,13 @@ export interface Layout {
   readonly scoreBytes: number;
 }
 
-/** What a thread is told before the first program. */
+/** The message to a worker before the first program. */
 export interface Assigned {
   readonly layout: Layout;
   readonly thread: number;
 }
 
-/** The addresses of what a thread needs for itself in a memory. */
+/** The addresses of a thread's scratch areas in one memory. */
 export interface Scratch {
   /** Prepared activations of a tile of tokens. */
   readonly prepared: number;
@@ -73,19 +73,19 @@ export interface Scratch {
   readonly normal: number;
   /** Scores of {@link MOST_HEADS} heads. */
   readonly scores: number;
-  /** Two tiles of results, or what attention needs: see {@link View.rooms}. */
+  /** Two tiles of results; attention uses the same memory, see {@link View.rooms}. */
   readonly tiles: number;
-  /** Two groups of a block as binary32, and their sums, which exact products need. */
+  /** A block of two groups as binary32, and their sums, for exact products. */
   readonly unpacked: number;
-  /** The parameters of attention. */
+  /** The parameter block of attention. */
   readonly attend: number;
 }
 
 /**
- * Takes the areas of a thread's scratch in a memory.
+ * Allocates the scratch areas of a thread in a memory.
  *
- * @param preparedBytes the most bytes of prepared activations of one token
- * @param scoreBytes those of {@link Layout}
+ * @param preparedBytes the maximum number of bytes of one token's prepared activations
+ * @param scoreBytes see {@link Layout}
  */
 export function takeScratch(take: (bytes: number) => number, preparedBytes: number, scoreBytes: number): Scratch {
   return {
@@ -106,7 +106,7 @@ export interface Segment {
   readonly groups: number;
 }
 
-/** What the threads know of a matrix: see {@link writeRecord}. */
+/** The record of a matrix that the threads read. */
 export interface MatrixRecord {
   /** An index of PACKINGS. */
   readonly kind: number;
@@ -114,11 +114,11 @@ export interface MatrixRecord {
   readonly segments: readonly Segment[];
 }
 
-/** Numbers of a record before its segments, and of a segment. */
+/** Words of a record before its segments, and words of a segment. */
 const RECORD_HEAD = 3;
 const SEGMENT_WORDS = 4;
 
-/** Bytes of a record of so many segments. */
+/** The size in bytes of a record with `segments` segments. */
 export function recordBytes(segments: number): number {
   return 8 * (RECORD_HEAD + SEGMENT_WORDS * segments);
 }
@@ -129,17 +129,17 @@ export function writeRecord(buffer: ArrayBufferLike, address: number, { kind, bl
   new Float64Array(buffer, address).set([kind, blocks, segments.length, ...words]);
 }
 
-/** One thread's view of the memories: its own instances of the kernels, and the same bytes. */
+/** A thread's view of the memories: its own instances of the kernels, on the same bytes. */
 export class View {
-  /** By memory. */
+  /** The kernels and the bytes, by memory. */
   readonly wasm: ReturnType<typeof instantiate>[];
   readonly bytes: Uint8Array[];
-  /** Of memory 0. */
+  /** Views of memory 0. */
   readonly words: Int32Array;
   readonly floats: Float32Array;
-  /** This thread's, by memory. */
+  /** This thread's scratch, by memory. */
   readonly scratch: readonly Scratch[];
-  /** In the place of tiles, for attention. */
+  /** The areas of attention, in the memory of the tiles. */
   readonly rooms: HeadRooms;
 
   readonly #records = new Map<number, MatrixRecord>();
@@ -161,14 +161,14 @@ export class View {
     this.rooms = { normal, key, queries, integers, sums, factors };
   }
 
-  /** The kernel of a name in a memory. @throws {RangeError} there is none */
+  /** The kernel of this name in a memory. @throws {RangeError} there is none */
   kernel(name: string, memory = 0): (...args: number[]) => number {
     const found = this.wasm[memory][name];
     if (found === undefined) throw new RangeError(`there is no kernel ${name}`);
     return found;
   }
 
-  /** The record at an address, which stays the same as long as the threads live. */
+  /** The record at an address. It is cached, since records don't change while the threads live. */
   record(address: number): MatrixRecord {
     let record = this.#records.get(address);
     if (record === undefined) this.#records.set(address, record = this.#read(address >>> 3));
@@ -184,7 +184,7 @@ export class View {
     return { kind: words[at], blocks: words[at + 1], segments };
   }
 
-  /** Visits the pieces of a matrix that hold its groups first to end - 1. */
+  /** Visits the parts of a matrix with its groups `first` to `end` - 1. */
   segments(
     { kind, blocks, segments }: MatrixRecord,
     first: number,

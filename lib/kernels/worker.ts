@@ -1,5 +1,5 @@
 /**
- * A thread of a {@link Pool}.
+ * A worker thread of a {@link Pool}.
  *
  * @module
  */
@@ -12,7 +12,7 @@ const post = listen<Assigned, "left">(({ layout, thread }) => {
   try {
     new Thread(layout, thread).serve();
   } catch {
-    // The thread that waits for this one reports it.
+    // The calling thread reports the error.
   }
   post("left");
 });

@@ -1,6 +1,6 @@
 /**
- * Threads of the system: workers of Deno, or of node:worker_threads. A message is any value that can be structured-cloned,
- * shared memories included.
+ * Threads: workers of Deno, or of node:worker_threads. A message is any structured-cloneable value, including shared
+ * memories.
  *
  * @module
  */
@@ -17,26 +17,26 @@ export const DEFAULT_THREADS: number = Math.min(navigator.hardwareConcurrency, M
 /** Checks a number of threads. @throws {RangeError} it is out of range */
 export function threadCount(asked: number = DEFAULT_THREADS): number {
   if (Number.isInteger(asked) && asked >= 1 && asked <= MAX_THREADS) return asked;
-  throw new RangeError(`${asked} threads: a whole number from 1 to ${MAX_THREADS} is needed`);
+  throw new RangeError(`the number of threads is ${asked}, expected a whole number from 1 to ${MAX_THREADS}`);
 }
 
-/** A thread, for the thread that started it. */
+/** A thread, as seen by the thread that started it. */
 export interface SystemWorker<To, From> {
   /** Called with each message of the thread. */
   onMessage?: (message: From) => void;
-  /** Called if the thread fails; if it is not set, the error is uncaught. */
+  /** Called if the thread fails. If it is not set, the error is uncaught. */
   onError?: (error: string) => void;
-  /** Sends it a message. */
+  /** Sends a message to the thread. */
   post(message: To): void;
-  /** Ends it. */
+  /** Terminates the thread. */
   end(): void;
 }
 
 let confines = false;
 
 /**
- * Declares that the program was started with --unstable-worker-options. Without that flag Deno exits when a worker without
- * permissions is started.
+ * Declares that the program was started with --unstable-worker-options. Without that flag Deno exits when it starts a
+ * worker without permissions.
  */
 export function confineWorkers(): void {
   confines = true;

@@ -12,9 +12,9 @@ import { finish, type Work } from "../pace.ts";
 import { FORMATS } from "../format/blocks.ts";
 import { notFinite } from "../format/not_finite.ts";
 import {
+  type ActivationBuffer,
   BadScale,
-  type Buffer,
-  type Cache,
+  type KeyValueCache,
   type Matrix,
   type Norm,
   type Operations,
@@ -53,14 +53,14 @@ interface Weights {
 
 /** The activations of a forward pass, one row a token. */
 interface State {
-  readonly x: Buffer; // hidden: the residual stream
-  readonly q: Buffer; // heads * headDim
-  readonly k: Buffer; // kvHeads * headDim
-  readonly v: Buffer; // kvHeads * headDim
-  readonly mixed: Buffer; // heads * headDim: what attention gives
-  readonly inner: Buffer; // intermediate: silu(gate) * up
-  readonly logits: Buffer; // vocabulary
-  readonly caches: readonly Cache[]; // one a layer
+  readonly x: ActivationBuffer; // hidden: the residual stream
+  readonly q: ActivationBuffer; // heads * headDim
+  readonly k: ActivationBuffer; // kvHeads * headDim
+  readonly v: ActivationBuffer; // kvHeads * headDim
+  readonly mixed: ActivationBuffer; // heads * headDim: what attention gives
+  readonly inner: ActivationBuffer; // intermediate: silu(gate) * up
+  readonly logits: ActivationBuffer; // vocabulary
+  readonly caches: readonly KeyValueCache[]; // one a layer
   readonly rope: RopeTable;
 }
 

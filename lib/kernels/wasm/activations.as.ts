@@ -1,10 +1,13 @@
-// AssemblyScript: activations and heads as the products and attention read them.
+// AssemblyScript: converts activations and heads to the layouts that products and attention read.
 
 import { peak, TINY, toIntegers } from "./integers.as";
 import { ones } from "./lanes.as";
 import { COLUMNS, BLOCK_F32, KEY_POSITIONS, VALUE_POSITIONS } from "./layout";
 
-/** Puts the blocks of a token, 32 binary32 each, `step` bytes apart: between them there is room for the other tokens'. */
+/**
+ * Copies the blocks of a token, 32 binary32 each, to places that are `step` bytes apart, with room for the blocks of
+ * other tokens between them.
+ */
 export function arrange(x: usize, blocks: i32, out: usize, step: usize): void {
   for (const end = x + (<usize> blocks << 7); x < end; out += step) {
     for (let to = out; to < out + BLOCK_F32; to += 32, x += 32) {
@@ -33,7 +36,7 @@ function sum32(a: v128, b: v128, c: v128, d: v128): i32 {
   return i32x4.extract_lane(t, 0) + i32x4.extract_lane(t, 1);
 }
 
-/** Blocks of 32 binary32 at x to int8, their scales and 8 times their sums, at out. */
+/** Quantizes blocks of 32 binary32 at x to int8; stores them, their scales, and 8 times their sums at out. */
 export function quantize_i8(x: usize, blocks: i32, out: usize): void {
   let scales = out + (<usize> blocks << 5), sums = scales + (<usize> blocks << 2);
   for (let n = 0; n < blocks; n++, x += BLOCK_F32, out += COLUMNS, scales += 4, sums += 4) {
@@ -49,9 +52,10 @@ export function quantize_i8(x: usize, blocks: i32, out: usize): void {
 }
 
 /**
- * Blocks of 32 binary32 at x to int16 of at most `top`, their scales and 8 times their sums, at out.
+ * Quantizes blocks of 32 binary32 at x to int16 of at most `top`; stores them, their scales, and 8 times their sums at
+ * out.
  *
- * @param paired whether columns j and 16+j are to stand side by side (for q8), or in order (for q4)
+ * @param paired whether columns j and 16+j are adjacent (for q8), or all are in order (for q4)
  */
 export function quantize_i16(x: usize, blocks: i32, out: usize, top: f32, paired: i32): void {
   let scales = out + (<usize> blocks << 6), sums = scales + (<usize> blocks << 2);
@@ -79,7 +83,7 @@ export function quantize_i16(x: usize, blocks: i32, out: usize, top: f32, paired
 }
 
 /**
- * A head as int16 of at most `top`. @returns their scale
+ * Quantizes a head to int16 of at most `top`. @returns the scale
  *
  * @param x d binary32, d a multiple of 4
  */
@@ -93,7 +97,10 @@ export function quantize_head(x: usize, d: i32, top: f32, out: usize): f32 {
   return m / top;
 }
 
-/** A head as {@link quantize_head}, of `size` bytes each; `run` integers follow each other, the next ones `step` on. */
+/**
+ * Quantizes a head as {@link quantize_head}, to integers of `size` bytes. Runs of `run` integers are `step` bytes
+ * apart.
+ */
 @inline
 function spread(size: i32, x: usize, d: i32, top: f32, out: usize, run: i32, step: usize): f32 {
   const m = peak(x, d);
@@ -109,7 +116,7 @@ function spread(size: i32, x: usize, d: i32, top: f32, out: usize, run: i32, ste
 }
 
 /**
- * A key as {@link quantize_head}: pairs of values, between which there is room for those of the other positions of a block.
+ * Quantizes a key as {@link quantize_head}, in pairs of values, with room for the pairs of the block's other positions.
  *
  * @param out the place of the position's first pair
  */
@@ -118,7 +125,7 @@ export function quantize_key(size: i32, x: usize, d: i32, top: f32, out: usize):
 }
 
 /**
- * A value as {@link quantize_head}: two positions stand side by side.
+ * Quantizes a value as {@link quantize_head}; the integers of two positions are interleaved.
  *
  * @param out the place of the position's first integer
  */

@@ -1,4 +1,4 @@
-// AssemblyScript: attention over a cache. reference.ts defines its result, down to the order of the additions.
+// AssemblyScript: attention over a cache. reference.ts defines the result, down to the order of the additions.
 
 import {
   exp0, exp1, exp2, exp3, exp4, exp5, expBias, expLeast, expMost, expOne, exponential, ln2High, ln2Low, log2e,
@@ -10,18 +10,18 @@ import {
   ATTEND_SCORES, ATTEND_SUMS, ATTEND_VALUE_SCALES, ATTEND_VALUES, CHUNK, KEY_POSITIONS, VALUE_POSITIONS,
 } from "./layout";
 
-/** Bytes of a line of a processor's cache. */
+/** Bytes of a cache line. */
 const LINE: usize = 64;
 
-/** Values of a head that a vector of products takes. */
+/** Values of a head in a vector of products. */
 @inline
 function step(size: i32): i32 {
   return size == 4 ? 4 : 8;
 }
 
 /**
- * So many values of the cache, the first or second vector of a pair. Loads that extend are paired only where each has an
- * offset, so one of 16 bytes serves both.
+ * Loads a vector of values of the cache: the first or the second vector of a pair. V8 pairs extending loads only if
+ * each has an offset, so one load of 16 bytes serves both.
  */
 @inline
 function some(size: i32, at: usize, second: i32): v128 {
@@ -35,7 +35,7 @@ function product(size: i32, sum: v128, x: v128, y: v128): v128 {
   return size == 4 ? f32x4.add(sum, f32x4.mul(x, y)) : i32x4.add(sum, i32x4.dot_i16x8_s(x, y));
 }
 
-/** The sum of the lanes of each of four vectors: (0 + 2) + (1 + 3). */
+/** The sums of the lanes of four vectors, each as (0 + 2) + (1 + 3). */
 @inline
 function transposedSum(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab0 = v128.shuffle<i32>(a, b, 0, 4, 1, 5), ab1 = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
@@ -46,9 +46,9 @@ function transposedSum(a: v128, b: v128, c: v128, d: v128): v128 {
 }
 
 /**
- * Scales the scores of four positions and stores them, those from `count` on as -Infinity.
+ * Scales and stores the scores of four positions; those from `count` on become -Infinity.
  *
- * @returns the larger of them and `top`
+ * @returns the larger lanes of these and `top`
  */
 @inline
 function storeScores(s: v128, factor: v128, p: i32, count: i32, at: usize, top: v128): v128 {
@@ -70,7 +70,7 @@ function storeSums(s: v128, t: v128, scale: v128, scale2: v128, factor: v128, at
   v128.store(at, t, 16);
 }
 
-/** The largest scores, in the lanes of a vector; those from `count` to a multiple of 16 become -Infinity. */
+/** The largest scores of each lane; scores from `count` up to a multiple of 16 become -Infinity. */
 @inline
 function largestOf(scores: usize, count: i32): v128 {
   const end = scores + (<usize> ((count + 15) & -16) << 2);
@@ -83,8 +83,8 @@ function largestOf(scores: usize, count: i32): v128 {
 }
 
 /**
- * Scores of one head into its softmax weights: binary32, or int16 in the place of the scores. For integers each weight
- * is first multiplied with the scale of its value. @returns what the sum of the weighted values is to be multiplied with
+ * Replaces the scores of one head by softmax weights: binary32, or int16. Each int16 weight includes the scale of its
+ * value. @returns the factor for the sum of the weighted values
  */
 @inline
 function weigh(size: i32, scores: usize, topLanes: v128, count: i32, vScales: usize): f32 {
@@ -120,7 +120,7 @@ function weigh(size: i32, scores: usize, topLanes: v128, count: i32, vScales: us
   return m / 32767 * inverse;
 }
 
-/** Adds the products of a chunk, in binary32, to four vectors of sums. */
+/** Stores the sums of a chunk; sums of integers are converted to binary32 and added to the previous ones. */
 @inline
 function addSums(size: i32, to: usize, a: v128, b: v128, c: v128, d: v128): void {
   if (size != 4) {
@@ -135,15 +135,15 @@ function addSums(size: i32, to: usize, a: v128, b: v128, c: v128, d: v128): void
   v128.store(to, d, 48);
 }
 
-/** What a sum starts from: for binary32 the sum so far, since it goes on position by position. */
+/** The initial value of a chunk's sum. In binary32 it is the previous sum, since positions are added one by one. */
 @inline
 function startOf(size: i32, at: usize): v128 {
   return size == 4 ? v128.load(at) : i32x4.splat(0);
 }
 
 /**
- * See {@link attend_f32_1}; `heads` (1 to 3) and size are constants of the call. Keys and values are loaded once for all
- * the heads.
+ * See {@link attend_f32_1}; `heads` (1 to 3) and `size` are compile-time constants. Keys and values are loaded once for
+ * all heads.
  */
 @inline
 function attendHeads(size: i32, heads: i32, params: usize): void {
@@ -166,7 +166,7 @@ function attendHeads(size: i32, heads: i32, params: usize): void {
   const factor1 = heads > 1 ? v128.load32_splat(factors, 4) : factor0;
   const factor2 = heads > 2 ? v128.load32_splat(factors, 8) : factor0;
   let top0 = f32x4.splat(-Infinity), top1 = top0, top2 = top0;
-  // Values are loaded while scores are computed, so that they come from the cache when they are needed.
+  // Prefetch the values while the scores are computed.
   let seen = 0;
   if (size == 4) {
     for (let p = 0, k0 = k, v0 = v, to = scores; p < count; p += 4, k0 += 4 * row, to += 16) {
@@ -199,8 +199,8 @@ function attendHeads(size: i32, heads: i32, params: usize): void {
       if (heads > 2) top2 = storeScores(transposedSum(a2, b2, c2, d2), factor2, p, count, to + 2 * scoreRow, top2);
     }
   } else {
-    // Positions in two halves, which are two streams of memory (see bench/RESULTS.md); a position is a lane, so that nothing
-    // is summed across lanes.
+    // The two halves of the positions are two streams of memory (see bench/RESULTS.md). Each lane is a position, so
+    // that nothing is summed across lanes.
     const half = (count + 31) >> 5 << 4;
     const far = <usize> half * row, farScores = <usize> half << 2, block = KEY_POSITIONS * row;
     for (let p = 0, k0 = k, v0 = v, to = scores; p < half; p += 8, k0 += block, v0 += block, to += 32, kScales += 32) {
@@ -253,7 +253,7 @@ function attendHeads(size: i32, heads: i32, params: usize): void {
   const sumRow = <usize> length << 2;
   store<i32>(sums, seen);
   for (let n: usize = 0, end = sumRow * heads; n < end; n += 16) v128.store(sums + n, f32x4.splat(0));
-  // Integer values of two positions stand side by side, and so do the weights.
+  // Integer values of two positions are interleaved, and so are the weights.
   const together = size == 4 ? 1 : VALUE_POSITIONS;
   const weightBytes = size == 4 ? 4 : 2;
   for (let p = 0; p < count; p += CHUNK) {
@@ -306,11 +306,12 @@ function attendHeads(size: i32, heads: i32, params: usize): void {
 }
 
 /**
- * Attention of 1 to 3 heads (the last part of the name) of one token that share keys and values: for each head out = sum
- * over positions of softmax(q k / sqrt(headDim)) v. Over binary32, or over integers of at most 127 or 2047: in the keys
- * the pairs of values of KEY_POSITIONS positions side by side, in the values those of VALUE_POSITIONS.
+ * Attention of one token, for 1 to 3 heads (the last part of the name) that share keys and values: for each head, out =
+ * sum over positions of softmax(q k / sqrt(headDim)) v. Keys and values are binary32, or integers of at most 127 or
+ * 2047. Integer keys are stored in pairs of values, interleaved over KEY_POSITIONS positions; integer values are
+ * interleaved over VALUE_POSITIONS positions.
  *
- * @param params the address of the parameters: see ATTEND_Q and those after it in layout.ts
+ * @param params the address of the parameter block: see ATTEND_Q and the following constants in layout.ts
  */
 export function attend_f32_1(params: usize): void {
   attendHeads(4, 1, params);

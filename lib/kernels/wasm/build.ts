@@ -1,6 +1,6 @@
 /**
- * `deno task kernels`: compiles the AssemblyScript sources into kernels_wasm.ts. With --check nothing is written, and
- * the exit status is 1 when the file on disk is not what the sources give.
+ * `deno task kernels`: compiles the AssemblyScript sources to kernels_wasm.ts. With --check it writes nothing, and
+ * exits with status 1 if the file on disk is stale.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { createHash } from "node:crypto";
 const here = new URL(".", import.meta.url);
 const target = new URL("kernels_wasm.ts", here);
 
-/** The compiler's flags. The memory is the caller's: shared, so that every thread sees the same bytes. */
+/** The compiler's flags. The caller provides the memory, which the threads share. */
 const FLAGS = [
   "-O3",
   "--converge",
@@ -56,7 +56,7 @@ export const SOURCE_SHA256 = "${hash.digest("hex")}";
 /** The WebAssembly module, ${wasm.length} bytes in base64. */
 export const WASM_BASE64 = [
 `;
-// An array: a sum of so many strings is nested too deeply for a parser.
+// An array, since a parser would nest a sum of that many strings too deeply.
 text += `  "${wasm.toBase64().replace(/.{112}(?=.)/g, '$&",\n  "')}",\n].join("");\n`;
 
 if (Deno.args.includes("--check")) {

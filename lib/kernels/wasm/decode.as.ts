@@ -1,4 +1,4 @@
-// AssemblyScript: packed weights as binary32, column by column, for exact products.
+// AssemblyScript: converts packed weights to binary32, column by column, for exact products.
 
 import { BF16, F16, F32, Q4, Q8 } from "./layout";
 import { halfBits, halves } from "./lanes.as";
@@ -13,15 +13,15 @@ export let highNibble: i32 = 0x0000f000;
 export let highPower: f32 = 2048;
 export let highBias: f32 = 2056;
 
-/** The first constant that {@link lowOf} and {@link highOf} take. */
+/** The mask for {@link lowOf}, and for {@link highOf} of all kinds but q4. */
 @inline
 export function maskOf(kind: i32): v128 {
   return i32x4.splat(kind == Q4 ? lowNibble : kind == BF16 ? upper : halfBits);
 }
 
 /**
- * Columns 4c+k and 16+4c+k of the 4 rows of a half, as a pair; `at` is the first byte of column 4c, k and half are
- * constants of the call. For q4 one load serves four columns: `word` is it, and the pair is in bits 8 to 15.
+ * Columns 4c+k and 16+4c+k of the 4 rows of a half group, as a pair. `at` is the first byte of column 4c; k and half
+ * are compile-time constants. For q4 one load, `word`, serves four columns, and the pair is in bits 8 to 15.
  */
 @inline
 export function pairOf(kind: i32, at: usize, k: i32, half: i32, word: v128): v128 {
@@ -46,8 +46,8 @@ export function quadBytes(kind: i32): usize {
 }
 
 /**
- * Column 4c+k of 4 rows as binary32. For q4 the nibble becomes the last bits of 2^15 + level + 8, from which 2^15 + 8 is
- * subtracted: exact, and cheaper than two shifts and a conversion.
+ * Column 4c+k of 4 rows as binary32. For q4 the nibble is set in the last bits of 2^15, which gives 2^15 + level + 8;
+ * subtracting 2^15 + 8 is exact, and cheaper than two shifts and a conversion.
  */
 @inline
 export function lowOf(kind: i32, at: usize, k: i32, half: i32, pair: v128, mask: v128, power: v128, bias: v128): v128 {
@@ -68,7 +68,7 @@ export function highOf(kind: i32, at: usize, k: i32, half: i32, pair: v128, mask
   return v128.load(at + k * 64 + half * 16 + 32);
 }
 
-/** Where columns 2j and 2j+1 of a block begin, as {@link pairOf} takes them. For q4 they are half a word. */
+/** The offset of columns 2j and 2j+1 of a block, for {@link pairOf}. For q4 they are half a word. */
 @inline
 export function twoColumns(kind: i32, j: i32): usize {
   return kind == Q4 ? ((j >> 1) << 5) + ((j & 1) << 1) : j * (quadBytes(kind) >> 1);

@@ -1,11 +1,12 @@
-// AssemblyScript: float weights to blocks and back, over linear memory. Read lib/format/blocks.ts first: it is the
-// definition, and tests/unit/kernels/codec_test.ts holds these functions to it bit for bit.
+// AssemblyScript: encodes float weights as blocks, and measures the error of blocks. lib/format/blocks.ts defines the
+// results; tests/unit/kernels/codec_test.ts compares the results bit for bit.
 //
-// A source kind is a constant of the call, so that each export is compiled for one kind of weight.
+// The source kind is a compile-time constant, so that each export is compiled for one kind of weight.
 
 import { BF16, F16, F32, F64, Q4_BLOCK, Q8_BLOCK } from "./layout";
 
-// What an encoder returns when a block can't be encoded: its index. The caller finds out why with the scalar code.
+// The result of an encoder that encoded all blocks. Otherwise the result is the index of the first block that can't be
+// encoded, and the caller finds the reason with the scalar code.
 const DONE: i32 = -1;
 
 // 1.5 * 2^23: adding it to a binary32 of less than 2^22 leaves the nearest integer in the low bits.
@@ -16,8 +17,8 @@ const MAGIC: f32 = 12582912.0;
 function load4(kind: i32, at: usize, n: i32): v128 {
   if (kind == BF16) return i32x4.shl(v128.load_ext<u16>(at + (<usize> n << 3)), 16);
   if (kind == F16) {
-    // The exponent is moved by a product with 2^112, which is exact for subnormals too. Not for infinities and
-    // NaNs: the callers have refused them by then.
+    // A product with 2^112 adjusts the exponent: exact for subnormals, but not valid for infinities and NaNs, which the
+    // callers have refused before.
     const h = v128.load_ext<u16>(at + (<usize> n << 3));
     const magnitude = f32x4.mul(
       i32x4.shl(v128.and(h, i32x4.splat(0x7fff)), 13),
@@ -39,7 +40,7 @@ function peaks16(at: usize): v128 {
   return i16x8.max_s(low, i16x8.max_s(v128.and(v128.load(at, 32), mask), v128.and(v128.load(at, 48), mask)));
 }
 
-/** The larger lanes of a's and b's halves, by turns: 8 candidates of a and of b become 4 of each. */
+/** The maxima of the two halves of a and of b, interleaved: 8 candidates of each become 4. */
 @inline
 function foldWords(a: v128, b: v128): v128 {
   return i16x8.max_s(
@@ -60,7 +61,7 @@ function peak32(kind: i32, at: usize): v128 {
 
 /**
  * The largest magnitudes of four blocks, `step` bytes apart; NaN or an infinity if a weight is one. Magnitudes compare
- * as integers, and a NaN is larger than infinity, so one comparison finds both.
+ * as integers, and a NaN is larger than infinity, so one comparison detects both.
  */
 @inline
 function peaks(kind: i32, at: usize, step: usize): v128 {
@@ -90,19 +91,20 @@ function halfToSingle(bits: u32): f32 {
 @inline
 function singleToHalf(x: f32): u32 {
   if (x >= 65520.0) return 0x7c00;
-  // Below 2^-14 the sum with 1/2 has a last place of 2^-24, that of the subnormals: the addition rounds.
+  // Below 2^-14, the last place of the sum with 1/2 is 2^-24, that of the subnormals, so the addition rounds.
   if (x < 0.00006103515625) return reinterpret<u32>(x + 0.5) - 0x3f000000;
   const bits = reinterpret<u32>(x);
   return (bits - 0x38000000 + 0xfff + ((bits >> 13) & 1)) >> 13;
 }
 
 /**
- * Four levels, as the low 16 bits of each lane.
+ * Four levels, in the low 16 bits of each lane.
  *
- * BF16 and F16 need no division. A weight of 8 or 11 bits over a scale of 11 bits is a tie exactly, or at least
- * 2^-19 (relative) away from one; a product with 1/scale errs by less than 2^-22. So the reciprocal is made larger by
- * 2^-21: ties come to lie above the tie, away from zero, nothing else changes sides, and any rounding to nearest gives
- * the answer. F32 and F64 come arbitrarily close to ties: they are divided and rounded as the definition says.
+ * BF16 and F16 need no division. The quotient of a weight of 8 or 11 bits and a scale of 11 bits is a tie, or at least
+ * 2^-19 (relative) away from one; the error of a product with 1/scale is less than 2^-22. So the reciprocal is
+ * increased by 2^-21: ties move above the tie, away from zero, no other quotient crosses a tie, and any rounding to
+ * nearest gives the defined level. Quotients of F32 and F64 can be arbitrarily close to ties: they are divided and
+ * rounded as in the definition.
  */
 @inline
 function levels4(kind: i32, w: v128, factor: v128): v128 {
@@ -139,7 +141,7 @@ function nibbles(levels: v128): v128 {
   return v128.or(v128.and(q, i16x8.splat(15)), v128.and(i16x8.shr_u(q, 4), i16x8.splat(0xf0)));
 }
 
-/** The levels of a block, whose scale is stored already, as its payload. `factor`: what levels4 multiplies or divides by. */
+/** Stores the levels of a block as its payload, after its scale. `factor` is the factor or the divisor for levels4. */
 @inline
 function payload(kind: i32, bits: i32, src: usize, dst: usize, factor: v128): void {
   const low = i8x16.narrow_i16x8_s(levels8(kind, src, 0, factor), levels8(kind, src, 1, factor));
@@ -152,7 +154,9 @@ function payload(kind: i32, bits: i32, src: usize, dst: usize, factor: v128): vo
   }
 }
 
-/** What levels4 multiplies by (BF16 and F16) or divides by, for four scales; of a scale of zero it makes levels of zero. */
+/**
+ * The factors (BF16 and F16) or the divisors for levels4, of four scales. For a scale of zero they give levels of zero.
+ */
 @inline
 function factors(kind: i32, scales: v128): v128 {
   const empty = f32x4.eq(scales, f32x4.splat(0));
@@ -163,7 +167,7 @@ function factors(kind: i32, scales: v128): v128 {
   return v128.bitselect(f32x4.splat(Infinity), scales, empty);
 }
 
-/** One block. @returns whether the format can hold it */
+/** Encodes one block. @returns whether the format can hold it */
 @inline
 function encode1(kind: i32, bits: i32, src: usize, dst: usize): bool {
   const m = f32x4.extract_lane(peaks(kind, src, 0), 0);
@@ -176,7 +180,7 @@ function encode1(kind: i32, bits: i32, src: usize, dst: usize): bool {
   return true;
 }
 
-/** Four positive finite binary32, below 65520, as the nearest binary16, ties to even: singleToHalf, four at a time. */
+/** Four positive finite binary32 below 65520 as the nearest binary16, ties to even (see singleToHalf). */
 @inline
 function singlesToHalves(x: v128): v128 {
   const odd = v128.and(i32x4.shr_u(x, 13), i32x4.splat(1));
@@ -185,7 +189,7 @@ function singlesToHalves(x: v128): v128 {
   return v128.bitselect(small, normal, f32x4.lt(x, f32x4.splat(0.00006103515625)));
 }
 
-/** Four blocks. @returns whether the format can hold them; nothing is written if it can't */
+/** Encodes four blocks. @returns whether the format can hold them; if not, nothing is written */
 @inline
 function encode4(kind: i32, bits: i32, src: usize, step: usize, dst: usize, size: usize): bool {
   const m = peaks(kind, src, step);

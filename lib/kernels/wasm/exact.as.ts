@@ -1,5 +1,5 @@
-// AssemblyScript: products of a matrix with binary32 activations, straight from the blocks. reference.ts defines the
-// result of each, down to the order of the additions; tests/unit/kernels/pool_test.ts holds these functions to it bit for bit.
+// AssemblyScript: products of a matrix with binary32 activations, computed from the blocks. reference.ts defines each
+// result, down to the order of the additions; tests/unit/kernels/pool_test.ts compares the results bit for bit.
 
 import {
   highBias, highNibble, highOf, highPower, lowBias, lowOf, lowPower, maskOf, pairOf, quadBytes, twoColumns, wordOf,
@@ -7,7 +7,7 @@ import {
 import { blockBytes, halfBits, halfPower, hasScales, lane0, lane1, lane2, lane3, payloadBytes, scalesOf } from "./lanes.as";
 import { BF16, BLOCK_F32, F16, F32, GROUP_RESULT, Q4, Q8, STREAMS, UNPACKED, UNPACKED_SUMS } from "./layout";
 
-/** The sum of one block over one token, added to the row's sum; `scales` only count for q4 and q8. */
+/** Adds the sum of one block with one token to the row's sum; `scales` are used for q4 and q8 only. */
 @inline
 function finish(kind: i32, sum: v128, low: v128, high: v128, scales: v128): v128 {
   const block = f32x4.add(low, high);
@@ -19,7 +19,7 @@ function madd(sum: v128, w: v128, x: v128): v128 {
   return f32x4.add(sum, f32x4.mul(w, x));
 }
 
-/** Adds to y the products of one block of a group (8 rows) with one token; exact binary32 activations. */
+/** Adds the products of one block of a group (8 rows) with one token, in exact binary32, to y. */
 @inline
 function block1(
   kind: i32,
@@ -80,9 +80,9 @@ function block1(
 }
 
 /**
- * `groups` groups of each of `streams` streams times one token; exact binary32 activations. See {@link f32_q4_far}.
+ * Multiplies `groups` groups of each of `streams` streams with one token, in exact binary32. See {@link f32_q4_far}.
  *
- * @param xStep bytes from one block of the token to the next one
+ * @param xStep bytes from one block of the token to the next
  */
 @inline
 function far(
@@ -116,8 +116,8 @@ function far(
 
 
 /**
- * A block of two groups, the second at w2, as binary32, for q4 and q8 without the scales: for each of the 32 columns the
- * 16 rows.
+ * Unpacks a block of two groups, the second at w2, to binary32: for each of the 32 columns, the 16 rows. Weights of q4
+ * and q8 are not scaled.
  */
 @inline
 function unpackBlocks(
@@ -161,7 +161,9 @@ function unpackBlocks(
   }
 }
 
-/** Adds the sums of a block, p to s over its first columns and i to l over the others, to those of a token's 16 rows. */
+/**
+ * Adds the sums of a block to those of a token's 16 rows: p to s over its first 16 columns, i to l over the last 16.
+ */
 @inline
 function addBlock(
   kind: i32,
@@ -188,13 +190,13 @@ function addBlock(
 }
 
 /**
- * Adds the products of a block of two groups with four tokens to their sums. Columns 0 to 15 of the block come first, then
- * 16 to 31, in a loop of their own: one loop for both, which keeps the first sums, took 1 to 9 % longer, a function that
- * is called twice 10 to 15 %.
+ * Adds the products of a block of two groups with four tokens to their sums. Columns 0 to 15 and columns 16 to 31 have
+ * separate loops: one loop for both, which keeps the first sums, took 1 to 9 % longer, and a function that is called
+ * twice 10 to 15 %.
  *
- * @param at what {@link unpackBlocks} made
- * @param sums of each token those of the 16 rows
- * @param c,d,e,f the scales of the 16 rows, which only count for q4 and q8
+ * @param at the result of {@link unpackBlocks}
+ * @param sums of each token, those of the 16 rows
+ * @param c,d,e,f the scales of the 16 rows, used for q4 and q8 only
  */
 @inline
 function tile(
@@ -273,7 +275,7 @@ function tile(
   addBlock(kind, sums + 192, p3, i3, q3, j3, r3, k3, s3, l3, c, d, e, f);
 }
 
-/** See {@link f32_q4}; `kind` is a constant of the call. */
+/** See {@link f32_q4}; `kind` is a compile-time constant. */
 @inline
 function exact(
   kind: i32,
@@ -293,11 +295,10 @@ function exact(
   const step = blockBytes(kind) * blocks;
   const fours = tokens & -4, xStep = <usize> tokens << 7;
   for (let g = 0; g < groups; g += 2, w += 2 * step, y += UNPACKED_SUMS) {
-    // The last of an odd number of groups is its own neighbour.
+    // The last of an odd number of groups is paired with itself.
     const second = g + 1 < groups;
     const w2 = second ? w + step : w;
-    // Close to each other, whatever the distance of the results: at some distances they would all have the same place in
-    // the processor's cache.
+    // Adjacent, unlike the results: with some strides all results would map to the same set of the processor's cache.
     const sums = room + UNPACKED, end = sums + (<usize> fours << 6);
     for (let at = sums; at < end; at += 16) v128.store(at, f32x4.splat(0));
     if (fours > 0) {
@@ -334,9 +335,9 @@ function exact(
  * y = W x with exact binary32 activations, by the kind of the weights.
  *
  * @param w the first group
- * @param x for each block of 32 columns, of each token 32 binary32: see {@link arrange}
- * @param y tokens rows, yStride bytes apart; 8 * groups binary32 of each are written
- * @param room UNPACKED bytes of scratch, and UNPACKED_SUMS for each token
+ * @param x for each block of 32 columns, 32 binary32 of each token: see {@link arrange}
+ * @param y `tokens` rows, yStride bytes apart; 8 * groups binary32 of each are written
+ * @param room scratch: UNPACKED bytes, and UNPACKED_SUMS per token
  */
 export function f32_q4(
   w: usize, x: usize, blocks: i32, y: usize, yStride: usize, groups: i32, tokens: i32, room: usize,
@@ -365,8 +366,8 @@ export function f32_f32(
 }
 
 /**
- * y = W x for one token and four streams of groups. A processor reads one stream of memory at two thirds of the speed at
- * which it reads four that are far from each other (bench/RESULTS.md).
+ * y = W x for one token and four streams of groups. A processor reads one stream of memory at two thirds of the speed
+ * of four distant ones (bench/RESULTS.md).
  *
  * @param w the first group of the first stream; the next stream begins `step` bytes later
  * @param x 32 * blocks binary32

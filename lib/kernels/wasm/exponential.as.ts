@@ -1,6 +1,6 @@
 // AssemblyScript: exp(x), for the gate of a layer and the softmax of attention.
 
-// What a loop needs of these stays in registers or on the stack, since the engine does not know that they never change.
+// Variables, which the engine keeps in registers or on the stack during a loop, unlike constants (see kernels.as.ts).
 export let expLeast: f32 = -87.3;
 export let expMost: f32 = 88;
 export let log2e: f32 = 1.44269504088896341;
@@ -16,8 +16,8 @@ export let expOne: f32 = 1;
 export let expBias: i32 = 127;
 
 /**
- * exp(x) for x of at most 88, by Cephes' expf: a polynomial of degree 5 on [-ln 2 / 2, ln 2 / 2], within 2 units in the
- * last place. Additions and products only, so that every machine gives the same bits. 0 below -87.3.
+ * exp(x) for x up to 88, by Cephes' expf: a polynomial of degree 5 on [-ln 2 / 2, ln 2 / 2], within 2 units in the last
+ * place; 0 below -87.3. It uses only additions and products, so every machine gives the same bits.
  *
  * @param least,most,turns,high,low,c5,c4,c3,c2,c1,c0,one,bias the variables above, in all lanes
  */

@@ -1,6 +1,8 @@
-// AssemblyScript: binary32 to integers with one scale, as activations, heads and the weights of a softmax become them.
+// AssemblyScript: quantizes binary32 to integers with one scale, for activations, heads and softmax weights.
 
-/** 2^-100: numbers that are all smaller count as zeros, since the reciprocal of the largest could overflow. */
+/**
+ * 2^-100: if all magnitudes are smaller, the values count as zeros, since the reciprocal of the largest could overflow.
+ */
 export const TINY: f32 = 7.888609052210118e-31;
 
 /** The largest lane. */
@@ -18,7 +20,7 @@ export function peak(x: usize, length: i32): f32 {
   return largest(m);
 }
 
-/** x * inverse, to the nearest integer, ties to the even one. */
+/** x * inverse, rounded to the nearest integer, ties to even. */
 @inline
 export function toIntegers(x: v128, inverse: v128): v128 {
   return i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(x, inverse)));

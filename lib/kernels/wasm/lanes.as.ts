@@ -1,4 +1,4 @@
-// AssemblyScript: what the kernels of several files share: sizes by kind, lanes, scales, binary16.
+// AssemblyScript: code that several files of kernels share: sizes by kind, lanes, scales, binary16.
 
 import { BF16, F32, GROUP_16, GROUP_F32, GROUP_SCALES, Q4, Q4_PAYLOAD, Q8, Q8_PAYLOAD } from "./layout";
 
@@ -51,9 +51,9 @@ export function splat(at: usize): v128 {
 }
 
 /**
- * Four binary16 as binary32. `h` has their bits as signed integers, 13 bits to the left, where binary32 has its mantissa.
- * The exponent is moved by a product with 2^112, which is exact for subnormals too, but not for infinities and NaNs:
- * loading refuses them.
+ * Four binary16 as binary32. `h` has their bits, sign-extended and shifted left by 13, to where binary32 has its
+ * mantissa. A product with 2^112 adjusts the exponent: exact for subnormals, but not valid for infinities and NaNs,
+ * which are refused at load.
  *
  * @param bits,power halfBits and halfPower in each lane
  */
@@ -62,14 +62,14 @@ export function halves(h: v128, bits: v128, power: v128): v128 {
   return f32x4.mul(v128.and(h, bits), power);
 }
 
-/** The scales of 4 rows: of the first half of a group or of the other. `packed` are those of the block. */
+/** The scales of 4 rows: of the first half of a group, or of the second. `packed` has the scales of the block. */
 @inline
 export function scalesOf(half: i32, packed: v128, bits: v128, power: v128): v128 {
   const own = half == 0 ? i32x4.extend_low_i16x8_s(packed) : i32x4.extend_high_i16x8_s(packed);
   return halves(i32x4.shl(own, 13), bits, power);
 }
 
-/** Adds to the row's sum: the integer dot of a block times the activations' scale times the block's. */
+/** Adds the dot product of a block, times the activations' scale, times the block's, to the row's sum. */
 @inline
 export function scaled(sum: v128, dot: v128, xScale: v128, scales: v128): v128 {
   return f32x4.add(sum, f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(dot), xScale), scales));

@@ -1,14 +1,14 @@
-// AssemblyScript: what a transformer layer does between its matrix products. reference.ts defines each result, down to
-// the order of the additions.
+// AssemblyScript: the operations of a transformer layer between its matrix products. reference.ts defines each result,
+// down to the order of the additions.
 
 import {
   exp0, exp1, exp2, exp3, exp4, exp5, expBias, expLeast, expMost, expOne, exponential, ln2High, ln2Low, log2e,
 } from "./exponential.as";
 
 /**
- * out = x / sqrt(mean(x^2) + eps) * weight over one token.
+ * out = x / sqrt(mean(x^2) + eps) * weight for one token.
  *
- * @param length binary32 in memory, a multiple of 4; those after `width` are zero
+ * @param length binary32 in memory, a multiple of 4; those from `width` on are zero
  */
 export function rms_norm(x: usize, weight: usize, out: usize, length: i32, width: i32, eps: f64): void {
   let low = f64x2.splat(0), high = f64x2.splat(0);
@@ -48,7 +48,7 @@ export function gated(gate: usize, up: usize, out: usize, length: i32): void {
   }
 }
 
-/** Rotates one head: the pair of element n is n + half. `table` is half cosines, then half sines. */
+/** Rotates one head: element n is paired with n + half. `table` has `half` cosines, then `half` sines. */
 export function rope(x: usize, out: usize, half: i32, table: usize): void {
   const pair = <usize> half << 2;
   let n: usize = 0;

@@ -1,11 +1,11 @@
-// AssemblyScript: packs the rows of a matrix into groups (layout.ts), and takes a row out again.
+// AssemblyScript: packs the rows of a matrix into groups (layout.ts), and unpacks single rows.
 
 import { blockBytes, halfBits, halfPower, halves, hasScales, payloadBytes } from "./lanes.as";
 import {
   BF16, COLUMNS, F32, GROUP, GROUP_16, GROUP_F32, GROUP_Q4, GROUP_Q8, GROUP_SCALES, Q4, Q4_BLOCK, Q4_PAYLOAD, Q8, Q8_BLOCK, Q8_PAYLOAD,
 } from "./layout";
 
-/** Reads two lines of the processor's cache of each of four streams, `step` bytes apart, so that they are at hand. */
+/** Prefetches two cache lines of each of four streams, `step` bytes apart. */
 export function touch(at: usize, step: usize): i32 {
   let seen = load<i32>(at) | load<i32>(at, 64);
   at += step;
@@ -16,13 +16,13 @@ export function touch(at: usize, step: usize): i32 {
   return seen | load<i32>(at) | load<i32>(at, 64);
 }
 
-/** The scales of 8 rows, the first at `src`, side by side. */
+/** Copies the scales of 8 rows, the first at `src`, to adjacent places. */
 @inline
 function packScales(src: usize, rowBytes: usize, out: usize): void {
   for (const end = out + GROUP_SCALES; out < end; out += 2, src += rowBytes) store<u16>(out, load<u16>(src));
 }
 
-/** Stores word k of a, b, c, d as the lanes of vector k, `step` bytes apart. */
+/** Stores words k of a, b, c, d as the lanes of vector k; vectors are `step` bytes apart. */
 @inline
 function transpose(a: v128, b: v128, c: v128, d: v128, out: usize, step: usize): void {
   const ab0 = v128.shuffle<i32>(a, b, 0, 4, 1, 5), ab1 = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
@@ -61,7 +61,7 @@ export function pack_q4(src: usize, rowBytes: usize, blocks: i32, groups: i32, w
   }
 }
 
-/** Stores the 16-bit a[k], b[k], c[k], d[k] side by side, for k in 0..7: 8 bytes each, 16 bytes apart. */
+/** Stores the 16-bit a[k], b[k], c[k], d[k] together, for k in 0..7: 8 bytes each, 16 bytes apart. */
 @inline
 function transpose16(a: v128, b: v128, c: v128, d: v128, out: usize): void {
   const ab0 = v128.shuffle<i16>(a, b, 0, 8, 1, 9, 2, 10, 3, 11),
@@ -156,7 +156,7 @@ function half(bits: u32): f32 {
 }
 
 /**
- * Row `row` (0 to 7) of one packed group as binary32: what pack_* took apart, decoded.
+ * Row `row` (0 to 7) of a packed group as binary32: the inverse of pack_*, with scales applied.
  *
  * @param kind one of layout.ts
  */

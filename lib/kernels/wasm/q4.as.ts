@@ -1,23 +1,26 @@
-// AssemblyScript: products of a four-bit matrix with integer activations. reference.ts defines the result of each, down to
-// the order of the additions; tests/unit/kernels/pool_test.ts holds these functions to it bit for bit.
+// AssemblyScript: products of a four-bit matrix with integer activations. reference.ts defines each result, down to the
+// order of the additions; tests/unit/kernels/pool_test.ts compares the results bit for bit.
 //
-// Since payloads are level + 8, dot(level + 8, x) - 8 * sum(x) = dot(level, x), and a 16-bit sum holds a whole block of
+// Payloads are level + 8, and dot(level, x) = dot(level + 8, x) - 8 * sum(x). A 16-bit sum can hold a whole block of
 // int8 (8 * 2 * 15 * 127 = 30480).
 
 import { halfBits, halfPower, lane0, lane1, lane2, lane3, nibbles, ones, scaled, scalesOf, splat } from "./lanes.as";
 import { BLOCK_I16, BLOCK_I8, GROUP_Q4, GROUP_RESULT, Q4_PAYLOAD, STREAMS } from "./layout";
 
-/** Sixteen products of int8 and 0..15 into eight 16-bit sums. Certain, whatever the machine: the second is below 128. */
+/**
+ * Sixteen products of int8 and 0..15 in eight 16-bit sums. The same on every machine, since the second factor is below
+ * 128.
+ */
 @inline
 function dot8(x: v128, q: v128): v128 {
   return i16x8.relaxed_dot_i8x16_i7x16_s(x, q);
 }
 
 /**
- * The integer dots of a block of 4 rows with one token.
+ * The integer dot products of a block of 4 rows with one token.
  *
  * @param v0,v1,v2,v3,v4,v5,v6,v7 the words of the token's block, each in all lanes
- * @param half a constant of the call
+ * @param half a compile-time constant
  */
 @inline
 function q4i8half(
@@ -47,7 +50,7 @@ function q4i8half(
   return i32x4.dot_i16x8_s(t, one);
 }
 
-/** `groups` groups of each of `streams` streams, 1 or 4, times one token. See {@link f32_q4_far}. */
+/** Multiplies `groups` groups of each of `streams` streams, 1 or 4, with one token. See {@link f32_q4_far}. */
 @inline
 function q4i8far(
   streams: i32,
@@ -109,7 +112,7 @@ function q4i8far(
   }
 }
 
-/** Two groups, the second at w2 and y2, times four tokens. */
+/** Multiplies two groups, the second at w2 and y2, with four tokens. */
 @inline
 function q4i8tile(
   w: usize,
@@ -235,7 +238,10 @@ export function i8_q4_far(
   q4i8far(STREAMS, w, step, x, blocks, y, yStep, groups);
 }
 
-/** Four columns of two rows in the lanes of `q`, as 16-bit integers, times the same four columns of the activations. */
+/**
+ * Adds the products of four columns of two rows (16-bit integers in the lanes of `q`) with the same columns of the
+ * activations.
+ */
 @inline
 function dot4(sum: v128, q: v128, x: v128): v128 {
   return i32x4.add(sum, i32x4.dot_i16x8_s(q, x));

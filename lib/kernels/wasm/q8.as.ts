@@ -1,10 +1,10 @@
-// AssemblyScript: products of an eight-bit matrix with int16 activations. reference.ts defines the result of each, down to
-// the order of the additions; tests/unit/kernels/pool_test.ts holds these functions to it bit for bit.
+// AssemblyScript: products of an eight-bit matrix with int16 activations. reference.ts defines each result, down to the
+// order of the additions; tests/unit/kernels/pool_test.ts compares the results bit for bit.
 
 import { halfBits, halfPower, lane0, lane1, lane2, lane3, scaled, scalesOf, splat } from "./lanes.as";
 import { BLOCK_I16, GROUP_Q8, GROUP_RESULT, STREAMS } from "./layout";
 
-/** Adds the products of a pair of columns of 4 rows (two times four int16) with the token's pair. */
+/** Adds the products of a pair of columns of 4 rows (four pairs of int16) with the token's pair. */
 @inline
 function pair(sum: v128, q: v128, x: v128): v128 {
   return i32x4.add(sum, i32x4.dot_i16x8_s(q, x));
@@ -19,7 +19,7 @@ function high8(p: v128): v128 {
   return i16x8.extend_high_i8x16_s(p);
 }
 
-/** Adds to the pair of sums at y the products of one block of a group with one token. */
+/** Adds the products of one block of a group with one token to the two vectors of sums at y. */
 @inline
 function q8i16block(w: usize, x: usize, scale: v128, y: usize, bits: v128, power: v128): void {
   let t = i32x4.splat(0), u = i32x4.splat(0);
@@ -41,7 +41,7 @@ function q8i16block(w: usize, x: usize, scale: v128, y: usize, bits: v128, power
   v128.store(y, b, 16);
 }
 
-/** `groups` groups of each of `streams` streams times one token. See {@link f32_q4_far}. */
+/** Multiplies `groups` groups of each of `streams` streams with one token. See {@link f32_q4_far}. */
 @inline
 function q8i16far(
   streams: i32,
@@ -68,7 +68,7 @@ function q8i16far(
   }
 }
 
-/** Two groups, the second at w2 and y2, times four tokens. */
+/** Multiplies two groups, the second at w2 and y2, with four tokens. */
 @inline
 function q8i16tile(
   w: usize,

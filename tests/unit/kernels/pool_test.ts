@@ -15,9 +15,9 @@ import {
   Q8B32,
 } from "../../../lib/format/blocks.ts";
 import {
+  type ActivationBuffer,
   type Activations,
   BadScale,
-  type Buffer,
   type Matrix,
   type Operations,
   padded,
@@ -123,7 +123,7 @@ function columnsOf(format: Format, blocks: number, odd: number): number {
 type Results = Map<string, Float32Array>;
 
 /** All rows of a buffer, those too that should not have been written. */
-function keep(results: Results, name: string, ops: Operations, buffer: Buffer): void {
+function keep(results: Results, name: string, ops: Operations, buffer: ActivationBuffer): void {
   const all = new Float32Array(buffer.tokens * buffer.width);
   for (let t = 0; t < buffer.tokens; t++) all.set(ops.row(buffer, t), t * buffer.width);
   results.set(name, all);
@@ -745,7 +745,7 @@ Deno.test("Pool refuses after the first operation what its scratch has no room f
     load(64);
     const [far, many] = [() => ops.buffer(2, 1 << 25), () => ops.cache(32, 1 << 14, 64)];
     for (const larger of [() => load(96), () => ops.buffer(3, 8), () => ops.cache(33, 1, 64), far, many]) {
-      assertThrows(larger, RangeError, "before the first operation");
+      assertThrows(larger, RangeError, "fixed at the first operation");
     }
   });
   using(new Pool({ threads: 1, memoryBytes: SMALL }), (ops) => {
@@ -755,7 +755,7 @@ Deno.test("Pool refuses after the first operation what its scratch has no room f
     ops.project({ from }, 1, [{ matrix, out }]);
     ops.run();
     loadMatrix(ops, small);
-    assertThrows(() => loadMatrix(ops, noise(BF16, 2203, 1024)), RangeError, "before the first operation");
+    assertThrows(() => loadMatrix(ops, noise(BF16, 2203, 1024)), RangeError, "fixed at the first operation");
   });
 });
 
