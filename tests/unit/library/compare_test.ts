@@ -123,6 +123,10 @@ Deno.test("the library refuses what is out of range, and checkpoints of two mode
   await assertRejects(() => compareText(float, quant, TEXT, { window: 4096 }), RangeError, "window 4096");
   await assertRejects(() => compareText(float, quant, TEXT, { window: 8, stride: 9 }), RangeError, "stride 9");
   await assertRejects(() => compareText(float, quant, "a"), RabbitError, "two are needed");
-  await assertRejects(() => quantize(float, `${directory}/five`, { bits: 5 }), RangeError, "unsupported width: 5 bits; expected 4 or 8");
+  await assertRejects(
+    () => quantize(float, `${directory}/five`, { bits: 5 }),
+    RangeError,
+    "unsupported width: 5 bits; expected 8 or 4",
+  );
   await assertRejects(() => verify(quant, { threads: 1000 }), RangeError, "1000 threads");
 });
