@@ -1,5 +1,6 @@
 /**
- * config.json of the Llama family, checked: everything that the decoder would compute wrongly is refused by name.
+ * Reads and checks config.json. A setting that the decoder does not implement is refused, and the error names the
+ * field.
  *
  * @module
  */
@@ -12,7 +13,7 @@ import { type Rope, rotary } from "./rope.ts";
 
 export type { Rope } from "./rope.ts";
 
-/** What differs between the families that the decoder knows. */
+/** Parts of the computation that differ between the supported architectures. */
 export interface Family {
   /** Biases on the q, k and v projections. */
   readonly qkvBias: boolean;
@@ -20,26 +21,27 @@ export interface Family {
   readonly headNorm: boolean;
 }
 
-/** A class of transformers: what it reads from config.json, and what an absent key means to it. */
+/** How a class of transformers reads config.json: the fields it uses, and their defaults. */
 interface Class {
   readonly modelType: string;
-  /** Biases on q, k and v, and on o: always, never, or if attention_bias is true. */
+  /** Whether q, k and v have biases: always, never, or if attention_bias is true. */
   readonly qkvBias: boolean | "attention_bias";
+  /** The same for o. */
   readonly outputBias: boolean | "attention_bias";
   readonly headNorm: boolean;
-  /** Reads mlp_bias. */
+  /** Whether the class reads mlp_bias. */
   readonly mlpBias: boolean;
   /**
-   * Which layers have the window: `all`, or those of layer_types if it is there, and without it `all that are cached`
-   * (Llama's own mask has no window, but the cache of transformers forgets what is outside of it), or, `if switched on` by
-   * use_sliding_window, those from max_window_layers on.
+   * The layers with a sliding window. `all`: every layer. Otherwise layer_types decides; if it is absent, `all that are
+   * cached` means every layer (Llama's mask has no window, but the cache of transformers drops tokens outside it), and
+   * `if switched on` means those from max_window_layers on. The latter requires use_sliding_window.
    */
   readonly windows: "all" | "all that are cached" | "if switched on";
   readonly defaults: {
     readonly intermediate_size: number;
     readonly max_position_embeddings: number;
     readonly vocab_size: number;
-    /** Undefined: as many as there are query heads. */
+    /** Undefined: num_attention_heads. */
     readonly num_key_value_heads?: number;
     /** Undefined: hidden_size / num_attention_heads. */
     readonly head_dim?: number;
@@ -49,8 +51,8 @@ interface Class {
 }
 
 /**
- * By the names in `architectures`. The defaults are those of transformers 5.24; fixtures/configs has what its classes make
- * of configurations with and without each key.
+ * The classes by their names in `architectures`. The defaults are those of transformers 5.24; fixtures/configs has the
+ * values that its classes read from configurations with and without each key.
  */
 const CLASSES: ReadonlyMap<string, Class> = new Map<string, Class>([
   ["LlamaForCausalLM", {
@@ -111,12 +113,12 @@ const CLASSES: ReadonlyMap<string, Class> = new Map<string, Class>([
   }],
 ]);
 
-/** The model_type of a class that the decoder knows. */
+/** The model_type of a supported class. */
 export function modelTypeOf(architecture: string): string {
   return CLASSES.get(architecture)!.modelType;
 }
 
-/** What all classes take for absent keys. */
+/** Defaults that all classes share. */
 const DEFAULTS = {
   hidden_size: 4096,
   num_hidden_layers: 32,
@@ -125,12 +127,12 @@ const DEFAULTS = {
   rms_norm_eps: 1e-6,
 };
 
-/** Other names of a class; the first conversions of Llama had this one. */
+/** Other names of a class; the first conversions of Llama used this one. */
 const ALIASES: ReadonlyMap<string, string> = new Map([["LLaMAForCausalLM", "LlamaForCausalLM"]]);
 
 /**
- * The most that a count may be. What the counts describe is looked up in the checkpoint, but only after loops and arrays of
- * these lengths; no known model comes near any of them.
+ * The limits of counts, far above those of any known model. They bound the loops and arrays that depend on a count
+ * before the tensors are compared with it.
  */
 const MOST = {
   hidden_size: 2 ** 20,
@@ -143,14 +145,14 @@ const MOST = {
 };
 
 /**
- * Keys with which other classes of transformers, or other programs, compute something that the four do not, and the values
- * that change nothing. The four classes ignore these keys; but a checkpoint that has one was most likely made for another
- * class and is named wrongly. Keys that show in the tensors (a norm, a bias, experts) need no row: a tensor that is not
- * used is refused. All keys that are neither read nor listed here are ignored, as transformers ignores them: a list of
- * what is harmless would be out of date with every tool that writes a key of its own.
+ * Keys that change the computation in other classes of transformers or other programs, with the values that change
+ * nothing. The supported classes ignore these keys, but a checkpoint that has one was most likely made for another
+ * class and is mislabelled. A key that adds tensors (a norm, a bias, experts) needs no row, since an unused tensor is
+ * refused. All other keys are ignored, as in transformers: many tools write keys of their own, so a list of harmless
+ * keys would never be complete.
  */
 const OTHERS: ReadonlyMap<string, readonly unknown[]> = new Map<string, readonly unknown[]>([
-  // Packed weights.
+  // Quantized weights.
   ["quantization_config", []],
   ["quantization", []],
   ["compression_config", []],
@@ -192,57 +194,57 @@ const OTHERS: ReadonlyMap<string, readonly unknown[]> = new Map<string, readonly
   ["qk_layernorm", [false]],
   ["hidden_activation", ["silu", "swish"]],
   ["mlp_hidden_act", ["silu", "swish"]],
-  // Values that differ from layer to layer, and layers that share what others computed.
+  // Settings per layer, and layers that reuse the keys and values of others.
   ["per_layer_config", []],
   ["num_kv_shared_layers", [0]],
 ]);
 
 /** A checked configuration. */
 export interface Config extends Family {
-  /** The class of transformers, such as LlamaForCausalLM. */
+  /** The class in transformers, such as LlamaForCausalLM. */
   readonly architecture: string;
-  /** Values of a token between the layers. */
+  /** The size of the residual stream (hidden_size). */
   readonly hidden: number;
-  /** Values of a token within the feed-forward part of a layer. */
+  /** The size of the feed-forward layer (intermediate_size). */
   readonly intermediate: number;
-  /** Layers. */
+  /** Number of layers. */
   readonly layers: number;
-  /** Query heads. */
+  /** Number of query heads. */
   readonly heads: number;
-  /** Key and value heads. */
+  /** Number of key and value heads. */
   readonly kvHeads: number;
-  /** Values of a head. */
+  /** The size of a head. */
   readonly headDim: number;
-  /** Token ids, from 0 on. */
+  /** Size of the vocabulary. */
   readonly vocabulary: number;
   /** The longest context, in tokens. */
   readonly maxPositions: number;
   /**
-   * The sliding window of some layer, in tokens: up to a context of as many tokens every token sees all before it.
-   * Undefined: there is none.
+   * The sliding window, in tokens, if some layer has one. In a context of at most this length every token attends to
+   * all tokens before it.
    */
   readonly window?: number;
-  /** What RMSNorm adds to the mean of the squares. */
+  /** The epsilon of RMSNorm, added to the mean square. */
   readonly normEps: number;
-  /** Angles of the rotary embedding per position, headDim / 2 of them, in radians. */
+  /** The frequencies of the rotary embedding: headDim / 2 angles per position, in radians. */
   readonly ropeFrequencies: readonly number[];
   /** The parameters of the rotary embedding. */
   readonly rope: Rope;
-  /** Whether the logits use the embedding. */
+  /** Whether the embedding is also the output matrix (tie_word_embeddings). */
   readonly tied: boolean;
-  /** Bias on the output projection of attention. */
+  /** Whether the output projection of attention has a bias. */
   readonly outputBias: boolean;
-  /** Ids that end a text. */
+  /** The ids of the EOS tokens. */
   readonly endOfText: readonly number[];
-  /** Whether they are the class's default, which counts where generation_config.json names none either. */
+  /** Whether they are the default of the class, which generation_config.json overrides. */
   readonly endAssumed: boolean;
 }
 
 /**
- * Reads a configuration.
+ * Parses a config.json.
  *
- * @param path for the messages
- * @throws {CheckpointError} naming the field
+ * @param path the file, for messages
+ * @throws {CheckpointError} a field is invalid or unsupported; names the field
  */
 export function parseConfig(path: string, text: string): Config {
   const json = parseJson(path, text);
@@ -255,7 +257,7 @@ export function parseConfig(path: string, text: string): Config {
   refuseOthers(fields, cls);
   const hidden = fields.count("hidden_size", DEFAULTS.hidden_size, MOST.hidden_size);
   const heads = fields.count("num_attention_heads", DEFAULTS.num_attention_heads, MOST.num_attention_heads);
-  // To transformers null is the number of query heads, whatever the class's default.
+  // In transformers null means the number of query heads, even if the default of the class differs.
   const kvHeads = fields.get("num_key_value_heads") === null
     ? heads
     : fields.count("num_key_value_heads", defaults.num_key_value_heads ?? heads, MOST.num_key_value_heads);
@@ -294,12 +296,14 @@ export function parseConfig(path: string, text: string): Config {
   };
 }
 
-/** The longest context that the decoder computes as the model's class does, in tokens. */
+/** The longest context that the decoder supports, in tokens. */
 export function longestContext({ maxPositions, window = Infinity }: Config): number {
   return Math.min(maxPositions, window);
 }
 
-/** The class that `architectures` names, or `model_type`; transformers goes by the latter, other programs by the former. */
+/**
+ * The class named by `architectures` or, if absent, by `model_type`. transformers reads the latter, others the former.
+ */
 function classOf(fields: Fields): [string, Class] {
   const list = fields.get("architectures");
   const type = fields.get("model_type");
@@ -319,7 +323,7 @@ function classOf(fields: Fields): [string, Class] {
   fields.fail("model_type", `${problem}; the decoder knows ${known}`);
 }
 
-/** Refuses keys that change the arithmetic in a way that the decoder does not know. */
+/** Refuses keys that change the computation in a way that the decoder does not implement. */
 function refuseOthers(fields: Fields, { mlpBias }: Class): void {
   const only = (field: string, allowed: readonly unknown[]) => {
     const value = fields.get(field);
@@ -333,14 +337,14 @@ function refuseOthers(fields: Fields, { mlpBias }: Class): void {
   only("partial_rotary_factor", [1, null]);
   if (mlpBias) only("mlp_bias", [false]);
   for (const [field, neutral] of OTHERS) only(field, [...neutral, null]);
-  // 1 where a layer rotates, 0 where it does not.
+  // SmolLM3 has a list with 1 for each layer with a rotary embedding, and 0 for each without.
   const rotated = fields.get("no_rope_layers");
   if (rotated !== undefined && rotated !== null && !(Array.isArray(rotated) && rotated.every((flag) => flag === 1))) {
     fields.fail("no_rope_layers", `${show(rotated)} is not supported; the decoder rotates the heads of every layer`);
   }
 }
 
-/** The window of {@link Config}. */
+/** Computes the window of {@link Config}. */
 function windowOf(fields: Fields, { windows, defaults }: Class, layers: number): number | undefined {
   const kinds = fields.get("layer_types") ?? undefined;
   if (kinds !== undefined && (!Array.isArray(kinds) || kinds.length !== layers)) {

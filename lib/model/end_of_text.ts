@@ -1,5 +1,5 @@
 /**
- * The ids that end a text, which config.json and generation_config.json name.
+ * Finds the EOS tokens in config.json and generation_config.json.
  *
  * @module
  */
@@ -11,14 +11,14 @@ import { readJsonObject } from "../format/json.ts";
 import type { Config } from "./config.ts";
 import { idsOf } from "./fields.ts";
 
-/** A generation_config.json larger than this is another file. */
+/** The size limit of generation_config.json. */
 const MAX_BYTES = 10_000_000;
 
 /**
- * The ids that end a text of a checkpoint directory. Where config.json names none, those of generation_config.json count
- * before the default of the model's class.
+ * The ids of the EOS tokens of a checkpoint directory: those of config.json and generation_config.json, or, if both
+ * have none, the default of the model's class.
  *
- * @throws {CheckpointError} generation_config.json is no JSON object, or has something else than ids
+ * @throws {CheckpointError} generation_config.json is not a JSON object, or its eos_token_id is invalid
  */
 export function endOfText({ endOfText, endAssumed }: Config, directory: string): number[] {
   const path = join(directory, "generation_config.json");

@@ -1,27 +1,27 @@
 /**
- * Reads the fields of a JSON object, and refuses values of another type by the field's name.
+ * Reads the fields of config.json. Errors name the field.
  *
  * @module
  */
 
 import { CheckpointError, quote } from "../errors.ts";
 
-/** A value for a message. */
+/** Formats a value for a message. */
 export function show(value: unknown): string {
   if (typeof value === "string") return quote(value);
-  // JSON has no infinity, but numbers that are one, such as 1e999.
+  // JSON.stringify writes null for an infinity, which JSON.parse returns for numbers such as 1e999.
   return typeof value === "number" ? String(value) : String(JSON.stringify(value)).slice(0, 80);
 }
 
-/** The ids of an `eos_token_id`, which is one id, a list, or absent; undefined if it is something else. */
+/** The ids of an `eos_token_id`, which is an id, a list of ids, or absent; undefined if it is invalid. */
 export function idsOf(value: unknown): number[] | undefined {
   const ids = [value ?? []].flat();
   return ids.every((id) => Number.isSafeInteger(id)) ? ids as number[] : undefined;
 }
 
 /**
- * Reads fields of a JSON object. Null is a value: a class that has a default for an absent number refuses null for it, or
- * gives null a meaning of its own.
+ * Reads fields of a JSON object. Null is a value and not an absent field: some classes refuse it, others give it a
+ * meaning of its own.
  */
 export class Fields {
   constructor(readonly path: string, readonly json: Record<string, unknown>, readonly prefix = "") {}
@@ -45,7 +45,7 @@ export class Fields {
     return value;
   }
 
-  /** A whole number of 1 to `most`; without one, what 32 bits hold. */
+  /** A whole number from 1 to `most` (default: 2^31 - 1). */
   count(field: string, fallback?: number, most?: number): number {
     const wanted = most === undefined ? "a whole number of 1 or more" : `a whole number of 1 to ${most}`;
     return this.#number(
@@ -61,17 +61,17 @@ export class Fields {
     return this.#number(field, fallback, "a whole number of 0 or more", (n) => Number.isSafeInteger(n) && n >= 0);
   }
 
-  /** A number above zero. It is one of binary32 too, in which transformers computes. */
+  /** A number above 0, also after rounding to binary32, in which transformers computes. */
   positive(field: string, fallback?: number): number {
     return this.#number(field, fallback, "a number above 0", (n) => Math.fround(n) > 0 && Math.fround(n) < Infinity);
   }
 
-  /** A number of 1 or more, also in binary32. */
+  /** A number of 1 or more that is finite in binary32. */
   atLeastOne(field: string, fallback?: number): number {
     return this.#number(field, fallback, "a number of 1 or more", (n) => n >= 1 && Math.fround(n) < Infinity);
   }
 
-  /** True or false; undefined if it is absent. */
+  /** A boolean; undefined if absent. */
   flag(field: string): boolean | undefined {
     const value = this.get(field);
     if (value === undefined) return undefined;
@@ -79,7 +79,7 @@ export class Fields {
     return value;
   }
 
-  /** An object; absent and null mean none. */
+  /** An object; undefined if absent or null. */
   object(field: string): Fields | undefined {
     const value = this.get(field);
     if (value === undefined || value === null) return undefined;

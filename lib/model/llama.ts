@@ -1,6 +1,6 @@
 /**
- * The Llama family, top to bottom: which weights a model has, and what a forward pass does with them. The arithmetic is
- * in lib/kernels; a matrix may have any format there is.
+ * The forward pass of the Llama family: loads the weights and calls the operations of lib/kernels in order. A matrix
+ * may have any format.
  *
  * Touvron et al. 2023 (Llama); Qwen2 adds biases to q, k and v, Qwen3 norms of the heads.
  *
@@ -48,29 +48,29 @@ interface Weights {
   readonly embedding: Matrix; // vocabulary x hidden
   readonly layers: readonly Layer[];
   readonly norm: Norm;
-  readonly head: Matrix; // vocabulary x hidden; the embedding when they are tied
+  readonly head: Matrix; // vocabulary x hidden; the embedding if they are tied
 }
 
-/** The activations of a forward pass, one row a token. */
+/** The activations of a forward pass, one row per token. */
 interface State {
   readonly x: ActivationBuffer; // hidden: the residual stream
   readonly q: ActivationBuffer; // heads * headDim
   readonly k: ActivationBuffer; // kvHeads * headDim
   readonly v: ActivationBuffer; // kvHeads * headDim
-  readonly mixed: ActivationBuffer; // heads * headDim: what attention gives
+  readonly mixed: ActivationBuffer; // heads * headDim: the result of attention
   readonly inner: ActivationBuffer; // intermediate: silu(gate) * up
   readonly logits: ActivationBuffer; // vocabulary
-  readonly caches: readonly KeyValueCache[]; // one a layer
+  readonly caches: readonly KeyValueCache[]; // one per layer
   readonly rope: RopeTable;
 }
 
-/** Tokens of a prompt that pass over the weights at once. */
+/** The largest batch of a forward pass, in tokens. */
 export const BATCH = 512;
 
-/** A model that is ready to decode. */
+/** A loaded model. */
 export class Llama {
   readonly config: Config;
-  /** Tokens that the caches have room for. */
+  /** The capacity of the KV caches, in tokens. */
   readonly context: number;
   readonly #ops: Operations;
   readonly #weights: Weights;
@@ -80,10 +80,10 @@ export class Llama {
   /**
    * Loads a model.
    *
-   * @param context the most tokens that will be fed
-   * @param logitRows the most tokens of one batch whose logits are wanted
-   * @param weights those of the model, where they are loaded already
-   * @throws {CheckpointError} a tensor is missing, has another shape or is not used, or a scale is not finite
+   * @param context the maximum number of tokens to feed
+   * @param logitRows the maximum number of tokens in a batch whose logits are returned
+   * @param weights the weights, if they are already loaded
+   * @throws {CheckpointError} a tensor is missing or unexpected or has the wrong shape, or a scale is not finite
    * @throws {LimitError} the context is longer than the model's, or than its sliding window
    */
   constructor(
@@ -102,7 +102,7 @@ export class Llama {
     this.#state = makeState(ops, config, context, logitRows);
   }
 
-  /** Loads a model as the constructor does, as work that yields after each layer. */
+  /** Loads a model like the constructor, as a generator that yields after each layer. */
   static *loading(
     ops: Operations,
     config: Config,
@@ -115,7 +115,7 @@ export class Llama {
     return new Llama(ops, config, source, context, logitRows, weights);
   }
 
-  /** Tokens that were fed. */
+  /** The number of tokens in the context. */
   get position(): number {
     return this.#position;
   }
@@ -126,9 +126,9 @@ export class Llama {
   }
 
   /**
-   * Feeds tokens, which follow those fed before.
+   * Feeds tokens, which are appended to the context.
    *
-   * @returns the logits after the last of them: vocabulary binary32, valid until the next call
+   * @returns the logits after the last token, one per token of the vocabulary, valid until the next call
    */
   feed(ids: readonly number[]): Float32Array {
     for (let at = 0; at < ids.length; at += BATCH) {
@@ -139,7 +139,7 @@ export class Llama {
   }
 
   /**
-   * Feeds tokens and visits the logits after each.
+   * Feeds tokens and calls `visit` with the logits after each.
    *
    * @param visit gets the index of the token and the logits, which are valid during the call
    */
@@ -152,7 +152,7 @@ export class Llama {
     }
   }
 
-  /** One pass over the weights, for `ids.length` tokens; the logits of the last `wanted` of them. */
+  /** Feeds a batch and computes the logits of its last `wanted` tokens. */
   #forward(ids: readonly number[], wanted: number): void {
     const n = ids.length;
     const { heads } = this.config;
@@ -198,7 +198,7 @@ function checkContext(config: Config, context: number): void {
   }
 }
 
-/** Loads the weights of a model, as work that yields after each layer. @throws {CheckpointError} as {@link Llama} */
+/** Loads the weights, as a generator that yields after each layer. @throws {CheckpointError} as {@link Llama} */
 function* loadWeights(ops: Operations, config: Config, source: TensorSource): Work<Weights> {
   const tensors = checkTensors(config, source);
   const find = (part: Part, layer?: number) => {
@@ -267,7 +267,7 @@ function makeState(ops: Operations, config: Config, context: number, logitRows: 
   };
 }
 
-/** For each position the cosines of its angles, then the sines; the angles are taken in binary64. */
+/** The cosines, then the sines, of the angles of each position. The angles are computed in binary64. */
 function ropeValues(frequencies: readonly number[], positions: number): Float32Array {
   const half = frequencies.length;
   const values = new Float32Array(positions * half * 2);

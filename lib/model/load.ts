@@ -1,5 +1,5 @@
 /**
- * Opening a model: a checkpoint, the configuration beside it, and its weights in an implementation of the operations.
+ * Opens a model (a checkpoint and its config.json), and loads the weights.
  *
  * @module
  */
@@ -18,17 +18,18 @@ import { checkTensors, tensorsOf, type TensorSource } from "./tensors.ts";
 /** The size limit of config.json. */
 export const MAX_CONFIG_BYTES = 1_000_000;
 
-/** A checkpoint and the configuration to run it with. */
+/** A checkpoint and its configuration. */
 export interface Model {
   readonly checkpoint: Checkpoint;
   readonly config: Config;
 }
 
 /**
- * Opens a checkpoint and the config.json beside it, or the given one.
+ * Opens a checkpoint.
  *
- * @throws {CheckpointError} one of them is bad, or of a model that the decoder does not know
- * @throws {SystemError} a file can't be read
+ * @param configPath its configuration (default: config.json in the same directory)
+ * @throws {CheckpointError} a file is invalid, or the model is unsupported
+ * @throws {SystemError} a file cannot be read
  */
 export function openModel(path: string, configPath?: string): Model {
   const checkpoint = openCheckpoint(path);
@@ -36,11 +37,11 @@ export function openModel(path: string, configPath?: string): Model {
 }
 
 /**
- * Opens a quantized checkpoint, which runs with the configuration of the float one; its own config.json, if there is one,
+ * Opens a quantized checkpoint. Without a config.json of its own it gets that of the float model; otherwise the two
  * must agree.
  *
- * @param configPath the configuration of both (default: beside them)
- * @throws {RabbitError} naming the field in which they differ
+ * @param configPath the configuration of both (default: config.json in the directory of each)
+ * @throws {RabbitError} the configurations differ; names the field
  */
 export function openQuantized(path: string, float: Model, configPath?: string): Model {
   if (configPath !== undefined) return openModel(path, configPath);
@@ -59,7 +60,7 @@ export function openQuantized(path: string, float: Model, configPath?: string): 
   return model;
 }
 
-/** The first field that differs, with both values, except for fields that do not change logits. */
+/** The first field that differs, with both values. Fields that do not affect the logits are ignored. */
 function differing(a: Config, b: Config): string | undefined {
   const free = ["endOfText", "endAssumed", "maxPositions", "window", "rope", "tied"];
   for (const field of Object.keys(a) as (keyof Config)[]) {
@@ -74,23 +75,23 @@ export function readConfig(path: string): Config {
   return parseConfig(path, readText(path, MAX_CONFIG_BYTES));
 }
 
-/** @throws {CheckpointError} a tensor of the configuration is missing, or the checkpoint has an unexpected one */
+/** @throws {CheckpointError} a tensor of the model is missing, or the checkpoint has an unexpected one */
 export function checkModel({ checkpoint, config }: Model): void {
   using reader = new TensorReader(checkpoint);
   checkTensors(config, reader);
 }
 
-/** A source of weights: an open checkpoint, or a checkpoint that is quantized as it is read. */
+/** A source of weights: an open checkpoint, or one that is quantized while it is read. */
 export interface Source extends TensorSource, Disposable {
-  /** @throws {SystemError} a file was changed since it was opened */
+  /** @throws {SystemError} a file has changed since it was opened */
   checkUnchanged(): void;
 }
 
 /**
- * Loads the weights of a checkpoint; the parameters are those of {@link Llama}.
+ * Loads the weights of a checkpoint. The parameters are those of {@link Llama}.
  *
  * @param change wraps the source, for tests
- * @throws {CheckpointError} @throws {SystemError} also if a file changed while it was read
+ * @throws {CheckpointError} @throws {SystemError} for example a file changed while it was being read
  */
 export function loadModel(
   ops: Operations,
@@ -106,7 +107,7 @@ export function loadModel(
 }
 
 /**
- * Loads the weights of a source and closes it. Events are handled in between; the progress is in bytes.
+ * Loads the weights of a source without blocking the event loop, and closes it. Progress counts bytes.
  *
  * @throws {CheckpointError} @throws {SystemError} as {@link loadModel}
  * @throws the reason of the signal
@@ -138,7 +139,7 @@ export async function loadInTurns(
   return model;
 }
 
-/** Bytes of the tensors of a model. */
+/** The size of the tensors of a model, in bytes. */
 function bytesOf(config: Config, source: TensorSource): number {
   let bytes = 0;
   for (const { name } of tensorsOf(config)) {

@@ -1,25 +1,27 @@
 /**
- * The rotary embedding of config.json: the angles per position, with the scalings that the decoder knows.
+ * Computes the frequencies of the rotary embedding from config.json, with the supported scalings.
  *
  * @module
  */
 
 import { Fields, show } from "./fields.ts";
 
-/** What all classes take for an absent rope_theta. */
+/** The default of rope_theta in all classes. */
 const ROPE_THETA = 10000;
 
-/** Where the angles of the rotary embedding come from. */
+/** The parameters of the rotary embedding. */
 export interface Rope {
   /** The base of the frequencies (rope_theta). */
   readonly base: number;
-  /** `dynamic` is the default up to max_position_embeddings, and no context is longer. */
+  /**
+   * `dynamic` equals `default` up to max_position_embeddings, which is the longest context that the decoder supports.
+   */
   readonly scaling: "default" | "linear" | "dynamic" | "llama3";
 }
 
-/** The keys of each kind of scaling, beside `rope_type` (once `type`), `rope_theta` and `partial_rotary_factor`. */
+/** The keys of each scaling, besides `rope_type` (formerly `type`), `rope_theta` and `partial_rotary_factor`. */
 const SCALINGS: ReadonlyMap<unknown, { readonly kind: Rope["scaling"]; readonly keys: readonly string[] }> = new Map([
-  // The original context is noted by tools that took a scaling away; these two kinds do not use it.
+  // These two do not use the original context, but tools that remove a scaling leave the key behind.
   ["default", { kind: "default", keys: ["original_max_position_embeddings"] }],
   ["linear", { kind: "linear", keys: ["factor", "original_max_position_embeddings"] }],
   ["dynamic", { kind: "dynamic", keys: ["factor"] }],
@@ -29,18 +31,18 @@ const SCALINGS: ReadonlyMap<unknown, { readonly kind: Rope["scaling"]; readonly 
   }],
 ]);
 
-/** A reading of the rotary embedding. */
+/** The rotary embedding of a configuration. */
 interface Rotary {
   readonly rope: Rope;
-  /** Angles per position, headDim / 2 of them, in radians. */
+  /** headDim / 2 angles per position, in radians. */
   readonly ropeFrequencies: readonly number[];
 }
 
 /**
- * The rotary embedding. transformers 5 writes `rope_parameters`, older versions `rope_theta` and `rope_scaling`, and some
- * tools a mixture, of which every version reads another part: the parts must agree.
+ * Computes the rotary embedding of a configuration. transformers 5 writes `rope_parameters`, older versions write
+ * `rope_theta` and `rope_scaling`, and some tools write both. Each version reads different fields, so they must agree.
  *
- * @throws {CheckpointError} naming the field
+ * @throws {CheckpointError} a field is invalid or unsupported; names the field
  */
 export function rotary(fields: Fields, headDim: number): Rotary {
   const places = ["rope_scaling", "rope_parameters"].map((field) => fields.object(field))
@@ -52,7 +54,7 @@ export function rotary(fields: Fields, headDim: number): Rotary {
   return first ?? scaled(fields, new Fields(fields.path, {}), headDim);
 }
 
-/** theta^(-2n/d), scaled. https://github.com/huggingface/transformers modeling_rope_utils */
+/** Computes theta^(-2n/d) and scales it, as modeling_rope_utils of https://github.com/huggingface/transformers does. */
 function scaled(config: Fields, fields: Fields, headDim: number): Rotary {
   const [type, old] = ["rope_type", "type"].map((field) => fields.get(field));
   const name = [type, old, "default"].find((name) => name !== undefined);
@@ -69,7 +71,7 @@ function scaled(config: Fields, fields: Fields, headDim: number): Rotary {
     if (field === "partial_rotary_factor" && value === 1) continue;
     fields.fail(field, `${show(value)} is not supported${field === "partial_rotary_factor" ? "" : ` in ${scaling}`}`);
   }
-  // To transformers null at the top is no theta, which is one too few only where there is none inside.
+  // transformers ignores a null at the top level if the object has a rope_theta.
   const unused = config.get("rope_theta") === null && fields.get("rope_theta") !== undefined;
   const outer = unused ? ROPE_THETA : config.atLeastOne("rope_theta", ROPE_THETA);
   const base = fields.atLeastOne("rope_theta", outer);
@@ -85,7 +87,7 @@ function scaled(config: Fields, fields: Fields, headDim: number): Rotary {
   const low = fields.positive("low_freq_factor");
   const high = fields.positive("high_freq_factor");
   const original = fields.positive("original_max_position_embeddings");
-  // transformers takes the one at the top where there are two.
+  // If both exist, transformers uses the one at the top level.
   const top = config.get("original_max_position_embeddings") ?? original;
   if (top !== original) {
     config.fail(

@@ -1,6 +1,6 @@
 /**
- * The tensors of the Llama family: the one list of their names and shapes, and the check that a checkpoint has these and no
- * others. Whatever loads, writes or shows a model's tensors goes by this list.
+ * Lists the tensors of a model with their names and shapes, and checks that a checkpoint has exactly these. All code
+ * that loads, writes or shows the tensors of a model uses this list.
  *
  * @module
  */
@@ -9,17 +9,17 @@ import { CheckpointError } from "../errors.ts";
 import { FORMATS, matrixBytes } from "../format/blocks.ts";
 import type { Config } from "./config.ts";
 
-/** What a tensor is to the computation: its name in a Hugging Face checkpoint, after that of its layer. */
+/** The role of a tensor. */
 export type Part = keyof typeof OUTER | keyof typeof INNER;
 
-/** Tensors of which there is one. */
+/** Tensors outside the layers, by their names in a Hugging Face checkpoint. */
 const OUTER = {
   embedding: "model.embed_tokens.weight",
   norm: "model.norm.weight",
   head: "lm_head.weight",
 } as const;
 
-/** Tensors of each layer. */
+/** Tensors of each layer, by their names after the prefix of the layer. */
 const INNER = {
   attentionNorm: "input_layernorm.weight",
   q: "self_attn.q_proj.weight",
@@ -38,13 +38,13 @@ const INNER = {
   down: "mlp.down_proj.weight",
 } as const;
 
-/** A tensor that a model has. */
+/** A tensor of a model. */
 export interface ModelTensor {
   readonly part: Part;
-  /** Undefined for those of which there is one. */
+  /** The layer; undefined for a tensor outside the layers. */
   readonly layer?: number;
   readonly name: string;
-  /** Rows and columns of a matrix, the length of a vector. */
+  /** Rows and columns of a matrix, or the length of a vector. */
   readonly shape: readonly number[];
 }
 
@@ -55,7 +55,7 @@ export function nameOfPart(part: Part, layer?: number): string {
     : `model.layers.${layer}.${INNER[part as keyof typeof INNER]}`;
 }
 
-/** The tensors of a model, one by one in the order in which a pass reads them: there may be more of them than in any file. */
+/** The tensors of a model, in the order of a forward pass. A generator, since a configuration may claim very many. */
 export function* tensorsOf(config: Config): Generator<ModelTensor> {
   const { hidden, intermediate, heads, kvHeads, headDim, vocabulary } = config;
   const [queries, keys] = [heads * headDim, kvHeads * headDim];
@@ -86,25 +86,25 @@ export function* tensorsOf(config: Config): Generator<ModelTensor> {
   if (!config.tied) yield { part: "head", name: nameOfPart("head"), shape: [vocabulary, hidden] };
 }
 
-/** What the check needs to know of a file's tensors. */
+/** The tensors of a file, as {@link matchTensors} needs them. */
 export interface TensorList<T> {
-  /** Where the tensors are, for messages. */
+  /** The file or directory, for messages. */
   readonly path: string;
   /** The names of all tensors. */
   readonly names: Iterable<string>;
-  /** A tensor, and the file it is in; undefined if there is none of that name. */
+  /** A tensor and its file; undefined if there is no tensor of that name. */
   find(name: string): (T & { readonly shape: readonly number[]; readonly path: string }) | undefined;
 }
 
 /**
- * Finds the tensors that a model has, and refuses any other: one that is not used would be a part of the computation that is
- * left out without a word. Stops at the first that is missing, however long the list is.
+ * Finds the tensors of a model, and refuses unexpected tensors, which mean that the model computes something that the
+ * decoder does not.
  *
  * @param wanted names and shapes
- * @param says what describes the model, as the subject of a sentence, and the model: for messages
- * @param unused whether a tensor that is not wanted holds nothing of the model's own
- * @returns what was found, by name
- * @throws {CheckpointError} a tensor is missing, or has another shape, or is not wanted
+ * @param says for messages: the file that describes the model, with a verb ("config.json calls"), and the model
+ * @param unused whether a tensor can be ignored
+ * @returns the tensors by name
+ * @throws {CheckpointError} a tensor is missing or unexpected, or has the wrong shape
  */
 export function matchTensors<T>(
   wanted: Iterable<{ readonly name: string; readonly shape: readonly number[] }>,
@@ -137,32 +137,32 @@ export function matchTensors<T>(
   return found;
 }
 
-/** A source of tensors: what the decoder knows of a checkpoint. */
+/** A source of tensors, such as a checkpoint. */
 export interface TensorSource extends TensorList<{ readonly dtype: string }> {
-  /** Fills `into` from byte `offset` of the tensor on. */
+  /** Reads `into.length` bytes of a tensor, from `offset` on. */
   read(name: string, offset: number, into: Uint8Array): void;
 }
 
-/** A tensor of a checkpoint that a model uses. */
+/** A tensor of a checkpoint. */
 export interface FoundTensor {
   readonly dtype: string;
   readonly shape: readonly number[];
-  /** The file it is in. */
+  /** The file. */
   readonly path: string;
 }
 
-/** Buffers that old versions of transformers stored; it computes them from the configuration, whatever a file holds. */
+/** Frequencies that old versions of transformers stored. New versions ignore them and compute them from config.json. */
 const FREQUENCIES = /^model\.(?:layers\.(\d+)\.self_attn\.)?rotary_emb\.inv_freq$/;
 
-/** Bytes of the embedding and the head that are compared at once. */
+/** The size of the parts in which the embedding and the head are compared, in bytes. */
 const COMPARED_BYTES = 1 << 20;
 
 /**
- * Finds the tensors of a model in a checkpoint: all that the configuration calls for, and no others but the buffers of
- * frequencies that old versions of transformers stored, and a head that equals the embedding that is used in its place.
+ * Finds the tensors of a model in a checkpoint. Two kinds of other tensors are ignored: frequencies that old versions
+ * of transformers stored, and, if the embedding is tied, a head that is equal to it.
  *
  * @returns the tensors by name
- * @throws {CheckpointError} a tensor is missing, has another shape, or is not used
+ * @throws {CheckpointError} a tensor is missing or unexpected, or has the wrong shape
  */
 export function checkTensors(config: Config, source: TensorSource): Map<string, FoundTensor> {
   const buffer = (name: string) => {
@@ -184,7 +184,7 @@ export function checkTensors(config: Config, source: TensorSource): Map<string, 
   return found;
 }
 
-/** Whether the head has the embedding's dtype, shape and bytes. */
+/** Whether the head has the same dtype, shape and bytes as the embedding. */
 function equal(source: TensorSource, embedding: FoundTensor, head: FoundTensor): boolean {
   const format = FORMATS.get(embedding.dtype);
   if (embedding.dtype !== head.dtype || String(embedding.shape) !== String(head.shape) || format === undefined) {
