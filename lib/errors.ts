@@ -1,36 +1,36 @@
 /**
- * The errors that the library raises on purpose, and how messages show text from files. Each is a RabbitError:
+ * The errors that the library throws on purpose, and how messages quote text from files. Each is a RabbitError:
  * CheckpointError, SystemError, Refusal, LimitError or NumericError; the command line adds its own (lib/cli/errors.ts).
- * JsonError, UnknownRule, BadScale and BlockRefusal know no file: the module that does makes a CheckpointError of them. Any
- * other error that reaches main.ts is a defect.
+ * JsonError, UnknownRule, BadScale and BlockRefusal have no path; a caller that knows the file converts them to a
+ * CheckpointError. Any other error that reaches main.ts is a bug.
  *
- * No message names a flag: where what to do depends on how the program was called, the error has a code, and the caller
- * says it.
+ * No message names a flag: if the remedy depends on how the program was called, the error has a code, and the caller
+ * adds the remedy.
  *
  * @module
  */
 
-/** Where in a checkpoint a fault lies; every part that is known is named in the message. */
+/** The place of an error in a checkpoint. The message names every part that is known. */
 export interface Place {
   /** The file. */
   path: string;
   /** The tensor. */
   tensor?: string;
-  /** The header field, config field, or `scale` for a block's scale. */
+  /** The field of the header or of config.json, or `scale` for the scale of a block. */
   field?: string;
 }
 
 /**
- * Characters that a terminal acts on, that reorder or break the text around them, or that are invisible: control
- * characters, line and paragraph separators, bidirectional controls, zero width characters and the like, lone surrogates.
+ * Characters that control a terminal, reorder or break the text around them, or are invisible: control characters, line
+ * and paragraph separators, bidirectional controls, zero width characters, lone surrogates and similar.
  */
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Default_Ignorable_Code_Point}]/gu;
 
 /**
- * The text with such characters written as \uXXXX, one escape for each UTF-16 unit, as in JSON. In a JSON text they can
- * only occur within strings, whose values stay the same.
+ * Escapes such characters as \uXXXX, one escape for each UTF-16 unit, as in JSON. In a JSON text they only occur within
+ * strings, so its value does not change.
  *
- * @param keep characters that stay as they are
+ * @param keep characters that are not escaped
  */
 export function visible(text: string, keep = ""): string {
   return text.replace(HIDDEN, (c) => keep.includes(c) ? c : c.replace(/[^]/g, escapeUnit));
@@ -40,56 +40,57 @@ function escapeUnit(unit: string): string {
   return "\\u" + unit.charCodeAt(0).toString(16).padStart(4, "0");
 }
 
-/** More of a name is not shown. */
+/** Longer names are truncated. */
 const MAX_NAME = 200;
 
-/** A name from a file, quoted so that a message stays short and on one line whatever the name holds. */
+/** Quotes a name from a file. The result is short and has no line breaks, whatever the name contains. */
 export function quote(text: string): string {
   const short = text.length > MAX_NAME ? text.slice(0, MAX_NAME).replace(/[\ud800-\udbff]$/, "") + "…" : text;
   return visible(JSON.stringify(short));
 }
 
-/** What stands in the way, for a caller that has a remedy: an option of a function, or a flag. */
+/** The reason of an error, for callers that can offer a remedy: an option of a function, or a flag. */
 export type Code =
-  /** A file with the name of a new one exists: replacing it has to be asked for (`force`). */
+  /** An output file exists; `force` overwrites it. */
   | "exists"
-  /** A write of the checkpoint was interrupted: it can be written again (`force`), or removed. */
+  /** Writing the checkpoint was interrupted: write it again (`force`), or remove it. */
   | "incomplete"
   /** The output is the source, or a file of it. */
   | "source"
-  /** The output directory holds a sharded checkpoint, which the new one would be mixed with. */
+  /** The output directory contains a sharded checkpoint, which would be mixed with the new one. */
   | "sharded"
   /** The output directory has a file of a checkpoint that the new one lacks. */
   | "stale"
-  /** Something else than a file has the name of a new one. */
+  /** The path of an output file exists and is not a file. */
   | "not-a-file"
-  /** A weight is too large for the dtype that an import was asked for; F32 holds it. */
+  /** A weight is too large for the requested dtype of an import; F32 can represent it. */
   | "overflow"
-  /** rabbit does not know llama.cpp's name for how the tokenizer splits a text (`pre`). */
+  /** rabbit does not know llama.cpp's name for the pre-tokenizer (`pre`). */
   | "unknown-split"
-  /** The chat template does not end, or uses what is not supported: the prompt can be given as the template's text. */
+  /** The chat template does not terminate, or uses an unsupported feature: use its rendered text as the prompt. */
   | "chat-template";
 
-/** An error that the library, or the command line, raises on purpose: one line that says what is wrong. */
+/** An error that the library, or the command line, throws on purpose. Its message is one line. */
 export class RabbitError extends Error {
   /** The name of the class. */
   override name = "RabbitError";
 
   /**
-   * One line.
+   * Creates an error.
    *
-   * @param code what a caller may have a remedy for
+   * @param message one line
+   * @param code the reason, if a caller may have a remedy
    */
   constructor(message: string, readonly code?: Code, options?: ErrorOptions) {
     super(message, options);
   }
 }
 
-/** The file is bad (or not what the command needs): trying again will not help. */
+/** A file is invalid, or is not what the command needs. Trying again does not help. */
 export class CheckpointError extends RabbitError {
   /** The name of the class. */
   override name = "CheckpointError";
-  /** Where the fault is. */
+  /** The place of the error. */
   readonly place: Place;
 
   /** The message reads `path: tensor "name": field: problem`. */
@@ -102,42 +103,45 @@ export class CheckpointError extends RabbitError {
   }
 }
 
-/** A new file or checkpoint can't be written where it was asked for, because of what is there. */
+/** An output cannot be written to the given path because of an existing file. */
 export class Refusal extends RabbitError {
   /** The name of the class. */
   override name = "Refusal";
 
   /**
-   * Why an output is refused.
+   * Creates an error.
    *
-   * @param path what is there
+   * @param path the existing file or directory
    */
   constructor(override readonly code: Code, readonly path: string, problem: string) {
     super(problem, code);
   }
 }
 
-/** More is asked for than the model or the memory has room for. */
+/** A request exceeds what the model or the memory allows. */
 export class LimitError extends RabbitError {
   /** The name of the class. */
   override name = "LimitError";
 }
 
-/** A computation gave a value that is not finite, from which nothing follows. */
+/** The result of a computation is not finite. */
 export class NumericError extends RabbitError {
   /** The name of the class. */
   override name = "NumericError";
 }
 
-/** The system refused (no such file, disk full, no permission): what was tried, on what, and why it failed. */
+/**
+ * An operation of the system failed: no such file, disk full, permission denied. The message names it and the reason.
+ */
 export class SystemError extends RabbitError {
   /** The name of the class. */
   override name = "SystemError";
 
   /**
-   * What was tried, and why it failed.
+   * Creates an error.
    *
-   * @param path the file or directory, where it is one
+   * @param message the operation, and why it failed
+   * @param path the file or directory, if any
    */
   constructor(message: string, readonly path?: string, options?: ErrorOptions) {
     super(message, undefined, options);
@@ -145,10 +149,10 @@ export class SystemError extends RabbitError {
 }
 
 /**
- * Turns what the system throws for a failed file operation into a SystemError that says what was tried.
+ * Converts the error of a failed operation of the system to a SystemError with a readable message.
  *
- * @param action such as `cannot open model.safetensors`
- * @param path the file or directory that it names
+ * @param action the operation, such as `cannot open model.safetensors`
+ * @param path the file or directory, if any
  */
 export function systemError(action: string, cause: unknown, path?: string): Error {
   if (cause instanceof SystemError || cause instanceof CheckpointError) return cause;
@@ -169,14 +173,14 @@ export function systemError(action: string, cause: unknown, path?: string): Erro
     [/os error 40\b|ELOOP/, "too many levels of symbolic links"],
     [/os error 36\b|ENAMETOOLONG/, "the name is too long"],
     [/os error 17\b|EEXIST/, "it exists already"],
-    // Of /dev, /proc and /sys Deno lets a program use little that may not do everything.
+    // Without --allow-all, Deno denies access to most of /dev, /proc and /sys.
     [/^Requires \w+ access to /, "the program is not permitted to use it; standard input is /dev/fd/0"],
   ];
   const reason = known.find(([pattern]) => pattern.test(text))?.[1] ?? text.split("\n")[0];
   return new SystemError(`${action}: ${reason}`, path, { cause });
 }
 
-/** What the system refused where nobody said what was tried; any other error as it is. */
+/** Converts an error of the system that no caller has converted; returns any other error unchanged. */
 export function orSystemError(error: unknown): unknown {
   const refused = !(error instanceof RabbitError) && error instanceof Error && /\(os error \d+\)/.test(error.message);
   return refused ? systemError("the system refused", error) : error;

@@ -1,8 +1,7 @@
 /**
- * The functions of Linux's C library that rabbit calls, because Deno has none of its own for what they do. Foreign
- * functions need the permission --allow-ffi, with which a program can do anything; the command line therefore binds these
- * few and then gives the permission up ({@link keepLibc}). Without the permission, on other
- * systems, and in Node, nothing is called.
+ * Calls functions of Linux's C library that Deno has no equivalent for. They require --allow-ffi, a permission to do
+ * anything, so the command line binds them at the start and then revokes it ({@link keepLibc}). Without the permission,
+ * on other systems, and in Node, the functions below do nothing.
  *
  * @module
  */
@@ -19,7 +18,7 @@ type Library = Deno.DynamicLibrary<typeof SYMBOLS>;
 
 let kept: Library | undefined;
 
-/** Binds the functions until the process ends, so that they can be called without the permission from here on. */
+/** Binds the functions until the process ends. They can then be called without the permission. */
 export function keepLibc(): void {
   kept = bind();
 }
@@ -32,7 +31,7 @@ function bind(): Library | undefined {
   try {
     return Deno.dlopen("libc.so.6", SYMBOLS);
   } catch {
-    // Another C library: it may be called otherwise, and take other numbers.
+    // Not glibc: the library may have another name and other constants.
     return undefined;
   }
 }
@@ -48,38 +47,37 @@ function call<T>(work: (symbols: Library["symbols"]) => T): T | undefined {
   }
 }
 
-/** The advice of <sys/mman.h>. */
+/** From <sys/mman.h>. */
 const MADV_HUGEPAGE = 14;
 
 /**
- * Asks for huge pages for a memory, from byte `start` (the start of a page) to its end; see madvise(2). With huge pages
- * weights are loaded in two thirds of the time (one page fault instead of 512), and decoding is a tenth faster (fewer walks
- * through page tables). Results are the same.
+ * Requests huge pages for a memory, from byte `start` (the beginning of a page) to its end; see madvise(2). They reduce
+ * the time to load weights by a third (one page fault instead of 512) and make decoding a tenth faster (fewer page
+ * table walks). Results are the same.
  */
 export function adviseHugePages(memory: WebAssembly.Memory, start: number): void {
   const bytes = new Uint8Array(memory.buffer, start) as Uint8Array<ArrayBuffer>;
   call(({ madvise }) => madvise(bytes, BigInt(bytes.length), MADV_HUGEPAGE));
 }
 
-/** The handler SIG_IGN of <signal.h>. */
+/** From <signal.h>. */
 const SIG_IGN = 1n;
 
-/** More than a struct sigaction, which begins with the handler. */
+/** At least the size of a struct sigaction, which begins with the handler. */
 const SIGACTION_BYTES = 256;
 
-/** Whether the process ignores this signal, see sigaction(2); false where that can't be found out. */
+/** Whether the process ignores a signal, see sigaction(2); false if unknown. */
 export function signalIsIgnored(signal: number): boolean {
   const action = new BigUint64Array(SIGACTION_BYTES / 8);
   return call(({ sigaction }) => sigaction(signal, null, action)) === 0 && action[0] === SIG_IGN;
 }
 
-/** More than /proc/self/status has. */
+/** At least the size of /proc/self/status. */
 const STATUS_BYTES = 1 << 16;
 
 /**
- * The text of /proc/self/status, see proc_pid_status(5), or undefined where it can't be read. Deno itself reads it only for
- * a program with all permissions. getrusage(2) is no substitute: its peak of the memory includes that of the process that
- * started this one.
+ * The text of /proc/self/status, see proc_pid_status(5); undefined if it cannot be read. Deno allows reading it only
+ * with all permissions. getrusage(2) is no substitute, since its peak memory includes that of the parent process.
  */
 export function processStatus(): string | undefined {
   return call(({ open, pread, close }) => {

@@ -1,12 +1,12 @@
 /**
- * rabbit as a library: makes, checks and runs quantized checkpoints of Llama-family models, in 4 bits (Q4B32) and in 8
- * (Q8B32). Each command of the program is one function here:
+ * Makes, checks and runs quantized checkpoints of Llama-family models, with 4 bits (Q4B32) or 8 bits (Q8B32) a weight.
+ * Each command of the program is a function:
  *
  * ```ts
  * import { generateModel, open, quantize, verify } from "@rabbit/rabbit";
  *
  * const directory = Deno.makeTempDirSync();
- * // A small model with random weights, in the place of one that was downloaded.
+ * // A small model with random weights, instead of a downloaded one.
  * generateModel(`${directory}/float`);
  *
  * await quantize(`${directory}/float`, `${directory}/q8`, { bits: 8 });
@@ -18,14 +18,14 @@
  * Deno.removeSync(directory, { recursive: true });
  * ```
  *
- * What these functions are made of is in `@rabbit/rabbit/format` (blocks, safetensors, checkpoints), `/gguf`, `/measure`
- * and `/kernels`. A long call takes a `signal`, with whose reason it ends, and `progress`, which is told what is done.
+ * The building blocks are in `@rabbit/rabbit/format` (blocks, safetensors, checkpoints), `/gguf`, `/measure` and
+ * `/kernels`. Long calls take a `signal` that aborts them, and a `progress` callback.
  *
- * An error whose message is meant for users is a {@link RabbitError}: a {@link CheckpointError} (a file is bad), a
- * {@link SystemError} (the system refused), a {@link Refusal} (the output can't be written there), a {@link LimitError} or
- * a {@link NumericError}. A wrong argument is a RangeError or a TypeError.
+ * An error whose message is meant for users is a {@link RabbitError}: a {@link CheckpointError} (a file is invalid), a
+ * {@link SystemError} (an operation of the system failed), a {@link Refusal} (the output cannot be written there), a
+ * {@link LimitError} or a {@link NumericError}. An invalid argument is a RangeError or a TypeError.
  *
- * Limits: little-endian machines, files of less than 2^53 bytes, rows of a multiple of 32 weights.
+ * Limits: little-endian machines, files below 2^53 bytes, and matrices whose number of columns is a multiple of 32.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Lets loops that never wait handle events: without a pause, no message and no signal reaches the program.
+ * Pauses long loops, so that the program can handle messages and signals.
  *
  * @module
  */
@@ -49,7 +49,7 @@ export async function nextTurn(): Promise<void> {
 }
 
 /**
- * A function to await in a loop. It lets events be handled every {@link INTERVAL_MS}.
+ * Returns a function to await in a loop. It handles events every {@link INTERVAL_MS}.
  *
  * @throws the reason of `signal`, once that is aborted
  */

@@ -1,22 +1,22 @@
 /**
- * Random numbers from a seed, the same on every machine.
+ * Pseudorandom numbers, the same on every machine for the same seed.
  *
- * There are three generators, since results depend on each. {@link SplitMix64} defines what a seed samples.
- * {@link Xorshift32} defines the weights of generated models, whose digests are published; it needs no 64-bit integers, so
- * that millions of weights take no time: use it for all that is new. {@link Congruential} defines the prompts that `advise`
- * gives to a model without a tokenizer, on which its advice depends.
+ * There are three generators, because published results depend on each: sampling on {@link SplitMix64}, the digests of
+ * generated models on {@link Xorshift32}, and the prompts of `advise` for a model without a tokenizer on
+ * {@link Congruential}. Use Xorshift32 in new code: it needs no 64-bit integers, which are slow.
  *
  * @module
  */
 
 /**
  * SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"; the constants are those of
- * Java's SplittableRandom): the state grows by 0x9e3779b97f4a7c15, and is mixed by two xor-shift-multiplies.
+ * Java's SplittableRandom): the state is a counter with the increment 0x9e3779b97f4a7c15, mixed by two
+ * xor-shift-multiplies.
  */
 export class SplitMix64 {
   #state: bigint;
 
-  /** @param seed 0 to 2^53 - 1: the state that the generator begins with */
+  /** @param seed 0 to 2^53 - 1: the initial state */
   constructor(seed: number) {
     this.#state = BigInt(seed);
   }
@@ -30,7 +30,7 @@ export class SplitMix64 {
     return z ^ (z >> 31n);
   }
 
-  /** The upper 53 of the next bits over 2^53: 0 to 1, exclusive. */
+  /** The upper 53 of the next 64 bits, divided by 2^53: from 0 up to 1, exclusive. */
   unit(): number {
     return Number(this.next() >> 11n) / 2 ** 53;
   }
@@ -40,9 +40,9 @@ export class SplitMix64 {
 export class Xorshift32 {
   #state: number;
 
-  /** @param seed its lower 32 bits count */
+  /** @param seed only its lower 32 bits are used */
   constructor(seed: number) {
-    // Zero is the one state that the generator never leaves.
+    // The generator never leaves the state 0.
     this.#state = (seed ^ 0x9e3779b9) || 1;
     for (let n = 0; n < 8; n++) this.bits();
   }
@@ -57,12 +57,12 @@ export class Xorshift32 {
     return x >>> 0;
   }
 
-  /** A whole number of 0 to n - 1. */
+  /** A whole number from 0 to n - 1. */
   below(n: number): number {
     return Math.floor(this.bits() / 2 ** 32 * n);
   }
 
-  /** Nearly normal, deviation 1: a sum of twelve uniforms, which are exact in binary64. */
+  /** Approximately normal with standard deviation 1: a sum of twelve uniform numbers, which is exact in binary64. */
   normal(): number {
     let sum = -6;
     for (let n = 0; n < 12; n++) sum += this.bits() / 2 ** 32;
@@ -70,16 +70,16 @@ export class Xorshift32 {
   }
 }
 
-/** A linear congruential generator with the constants of Numerical Recipes: of its numbers the upper bits are of use. */
+/** A linear congruential generator with the constants of Numerical Recipes. Only its upper bits are of good quality. */
 export class Congruential {
   #state: number;
 
-  /** @param seed 0 to 2^32 - 1: the state that the generator begins with */
+  /** @param seed 0 to 2^32 - 1: the initial state */
   constructor(seed: number) {
     this.#state = seed;
   }
 
-  /** A whole number of 0 to n - 1. */
+  /** A whole number from 0 to n - 1. */
   below(n: number): number {
     this.#state = (Math.imul(this.#state, 1664525) + 1013904223) >>> 0;
     return Math.floor(this.#state / 2 ** 32 * n);

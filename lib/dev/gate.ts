@@ -1,6 +1,6 @@
 /**
- * `rabbit gate`: a test of the program on the machine that it runs on. A generated model whose weights a block format holds
- * exactly must decode alike before and after quantizing; one wrong nibble or scale fails it.
+ * Checks the kernels on the current machine: a generated model with weights that a block format represents exactly must
+ * decode to the same tokens before and after quantizing. One wrong nibble or scale makes it fail.
  *
  * @module
  */
@@ -15,14 +15,14 @@ import { generate } from "./gen.ts";
 import type { Operations } from "../kernels/operations.ts";
 import { planQuantize, quantize } from "../quantize/quantize.ts";
 
-/** The largest difference of logits that the gate lets pass. */
+/** The gate fails if a logit differs by this or more. */
 export const GATE_TOLERANCE = 1e-3;
 
-/** Tokens that the gate decodes. */
+/** The number of tokens that the gate decodes. */
 export const GATE_STEPS = 8;
 
 /**
- * A directory with the gate's model in `float` and its quantized form in `quant`.
+ * Writes the gate's model to `float` in a directory, and the quantized model to `quant`.
  *
  * @throws the reason of `signal`
  */
@@ -37,14 +37,14 @@ export async function prepareGate(
   await quantize(plan, join(directory, "quant"), { threads, force: false, signal });
 }
 
-/** What the gate found. */
+/** The result of {@link runGate}. */
 export interface GateResult extends Comparison {
   readonly float: Trace;
-  /** Whether the tokens are the same and no logit differs by {@link GATE_TOLERANCE} or more. */
+  /** Whether the tokens are the same and all differences of logits are below {@link GATE_TOLERANCE}. */
   readonly pass: boolean;
 }
 
-/** Decodes `prompt` with both models of a directory that {@link prepareGate} made. */
+/** Decodes a prompt with both models of a directory written by {@link prepareGate}. */
 export async function runGate(directory: string, ops: Operations, prompt: readonly number[]): Promise<GateResult> {
   const float = trace(load(join(directory, "float"), ops, prompt), prompt, GATE_STEPS);
   await ops.reset();

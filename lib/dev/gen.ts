@@ -1,7 +1,7 @@
 /**
- * `rabbit gen`: small Llama models with random weights, for tests, demonstrations and benchmarks that need no download. They
- * come from a seed, so that two machines write the same bytes. With `exact` every weight is a value that a block format
- * holds exactly: quantizing then loses nothing, and gate.ts can ask for equal results.
+ * Generates small Llama models with random weights, for tests, demonstrations and benchmarks without a download. The
+ * same seed gives the same bytes on every machine. With `exact`, a block format represents every weight exactly, so
+ * that quantizing changes nothing; gate.ts relies on this.
  *
  * @module
  */
@@ -18,7 +18,7 @@ import { serializeHeader } from "../format/safetensors.ts";
 import { Xorshift32 } from "../random.ts";
 import { BYTE_LETTERS } from "../text/byte_letters.ts";
 
-/** The shape of the development model. */
+/** The default shape. */
 const SHAPE: Shape = {
   hidden: 256,
   intermediate: 768,
@@ -29,21 +29,21 @@ const SHAPE: Shape = {
   tied: true,
 };
 
-/** The shape of a model. */
+/** The sizes of a model. */
 export interface Shape {
-  /** Values of a token between the layers. */
+  /** The size of the residual stream (hidden_size). */
   readonly hidden: number;
-  /** Values of a token within the feed-forward part of a layer. */
+  /** The size of the feed-forward layer (intermediate_size). */
   readonly intermediate: number;
-  /** Layers. */
+  /** Number of layers. */
   readonly layers: number;
-  /** Query heads. */
+  /** Number of query heads. */
   readonly heads: number;
-  /** Key and value heads. */
+  /** Number of key and value heads. */
   readonly kvHeads: number;
-  /** Tokens. */
+  /** Size of the vocabulary. */
   readonly vocabulary: number;
-  /** Whether the logits use the embedding. */
+  /** Whether the embedding is also the output matrix. */
   readonly tied: boolean;
 }
 
@@ -52,11 +52,11 @@ export interface GenerateModelOptions {
   /** The seed of the weights (default: 0). */
   readonly seed?: number;
   /**
-   * The `levels` of a block format: every block of 32 weights then has a value of +levels or -levels, and all are integers
-   * in its range, so that the scale is one and quantizing changes nothing.
+   * The `levels` of a block format. The weights are then integers from -levels to levels, and every block of 32 weights
+   * has one of these two, so that its scale is 1 and quantizing changes nothing.
    */
   readonly exact?: number;
-  /** Replace an existing checkpoint. */
+  /** Overwrite an existing checkpoint. */
   readonly force?: boolean;
   /** The shape (default: 4 layers, a vocabulary of 8192, 10 MB). */
   readonly shape?: Shape;
@@ -66,11 +66,10 @@ export interface GenerateModelOptions {
 type Fill = (out: Uint16Array, random: Xorshift32) => void;
 
 /**
- * Writes a model with random weights, config.json, vocab.json and merges.txt to a directory, for trying things without a
- * download.
+ * Writes a model with random weights, config.json, vocab.json and merges.txt to a directory.
  *
- * @throws {Refusal} the directory holds a checkpoint and `force` is not set
- * @throws {SystemError} it can't be written
+ * @throws {Refusal} the directory contains a checkpoint and `force` is not set
+ * @throws {SystemError} a file cannot be written
  */
 export function generate(
   directory: string,
@@ -87,7 +86,7 @@ export function generate(
   files.commit();
 }
 
-/** The config.json of a Llama of that shape. */
+/** The config.json of a Llama of this shape. */
 export function configOf(shape: Shape) {
   return {
     architectures: ["LlamaForCausalLM"],
@@ -118,7 +117,7 @@ export function tensorShapes(shape: Shape): Map<string, readonly number[]> {
   return new Map(tensors.map(({ name, shape }) => [name, shape]));
 }
 
-/** Weights that are written at once. */
+/** Weights per write. */
 const STEP = 1 << 20;
 
 function writeWeights(files: NewFiles, shape: Shape, seed: number, exact: number | undefined): void {
@@ -158,13 +157,15 @@ function fillOf(dimensions: readonly number[], exact: number | undefined): Fill 
   return (out, random) => out.forEach((_, n) => out[n] = f32ToBf16(sigma * random.normal()));
 }
 
-/** `count` BF16 weights of a normal distribution, as their bits. */
+/** `count` normally distributed BF16 weights, as their bits. */
 export function randomWeights(seed: number, deviation: number, count: number): Uint16Array<ArrayBuffer> {
   const random = new Xorshift32(seed);
   return Uint16Array.from({ length: count }, () => f32ToBf16(deviation * random.normal()));
 }
 
-/** A byte-level BPE of `size` tokens: the end of text, the bytes, and pairs of bytes, the printable ones first. */
+/**
+ * A byte-level BPE of `size` tokens: an EOS token, the bytes, and pairs of bytes, lower-case letters and spaces first.
+ */
 function tokenizer(size: number): { vocabulary: Record<string, number>; merges: string[] } {
   const tokens = ["<|endoftext|>", ...BYTE_LETTERS];
   const merges: string[] = [];

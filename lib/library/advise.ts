@@ -1,6 +1,6 @@
 /**
- * Which width a checkpoint needs: the checkpoint is quantized in memory to every width, each is compared with the float
- * model, and the rule of measure/advise.ts decides.
+ * Finds the width that a checkpoint needs: quantizes it in memory at every width, compares each with the float model,
+ * and applies the conditions of measure/advise.ts.
  *
  * @module
  */
@@ -27,40 +27,41 @@ import { textIds, tokenizerOf } from "./prompt.ts";
 const ID_PROMPTS = 8;
 const ID_PROMPT_TOKENS = 8;
 
-/** Options of {@link advise}; the progress is in tokens. */
+/** Options of {@link advise}. Progress counts tokens. */
 export interface AdviseOptions extends Watch {
-  /** The text to predict (default: a built-in page); a longer one makes the figures more certain. */
+  /** The text to predict (default: a built-in page). A longer text gives tighter estimates. */
   readonly text?: string;
   /** Threads to use (default: one for each processor). */
   readonly threads?: number;
 }
 
-/** What one width does to a model. */
+/** The measurements of one width. */
 export interface WidthAdvice {
   /** Its bits. */
   readonly bits: number;
-  /** Bytes of the checkpoint. */
+  /** Size of the checkpoint in bytes. */
   readonly bytes: number;
-  /** How many answers it keeps. */
+  /** The answers to the prompts. */
   readonly answers: Answers;
-  /** How well it predicts the text. */
+  /** The predictions of the text. */
   readonly text: Divergence;
-  /** The rules that it fails; none if it suffices. */
+  /** The conditions that it fails; empty if it suffices. */
   readonly fails: readonly Rule[];
 }
 
-/** What {@link advise} found. */
+/** The result of {@link advise}. */
 export interface Advice {
   /** The bits of the narrowest width that suffices, or `float` if none does. */
   readonly use: number | "float";
-  /** A sentence about each width. */
+  /** The reason, in words for each width. */
   readonly why: string;
   /** The widths, narrowest first. */
   readonly widths: readonly WidthAdvice[];
 }
 
 /**
- * Tells which width a float checkpoint needs. The float model and all widths are held in memory; nothing is written.
+ * Finds the width that a float checkpoint needs. The float model and all quantized models are in memory at the same
+ * time; nothing is written.
  *
  * ```ts
  * import { advise, generateModel } from "@rabbit/rabbit";
@@ -74,8 +75,8 @@ export interface Advice {
  * ```
  *
  * @param path the float checkpoint: a directory, or a safetensors file
- * @throws {CheckpointError} a file is bad, or of a model that can't be run
- * @throws {SystemError} a file can't be read
+ * @throws {CheckpointError} a file is invalid, or the model is unsupported
+ * @throws {SystemError} a file cannot be read
  * @throws the reason of the signal
  */
 export async function advise(path: string, { text, threads, ...watch }: AdviseOptions = {}): Promise<Advice> {
@@ -96,10 +97,10 @@ export function widthsOf({ checkpoint }: Model): Plan[] {
   return WIDTHS.toSorted((a, b) => a.bits - b.bits).map((format) => planQuantize(checkpoint, format));
 }
 
-/** What the models have to answer and to predict. */
+/** The prompts to answer and the text to predict. */
 export interface Task {
   readonly prompts: readonly (readonly number[])[];
-  /** The name and token ids of the text; without a text, the answers of the float model are the text. */
+  /** The name and token ids of the text; if undefined, the answers of the float model are the text. */
   readonly text?: { readonly name: string; readonly ids: readonly number[] };
 }
 
@@ -121,7 +122,7 @@ export function taskOf(
   };
 }
 
-/** The same token ids for every model with a vocabulary of that size. */
+/** Random token ids, the same for every model with this size of the vocabulary. */
 function idPrompts(vocabulary: number): number[][] {
   const random = new Congruential(1);
   return Array.from(
@@ -130,7 +131,7 @@ function idPrompts(vocabulary: number): number[][] {
   );
 }
 
-/** What was measured for a width. */
+/** The measurements of one planned width. */
 export type Measured = Pick<WidthAdvice, "answers" | "text" | "fails">;
 
 /** The number of tokens that each model is fed for a task. */
@@ -144,7 +145,7 @@ function windowOf({ config }: Model): number {
   return Math.min(WINDOW, longestContext(config));
 }
 
-/** Gives the task to the float model and to all planned widths; the progress is in tokens, those of {@link tokensOf}. */
+/** Runs the task on the float model and on all planned widths. Progress counts the tokens of {@link tokensOf}. */
 export async function measureWidths(
   float: Model,
   plans: readonly Plan[],
@@ -184,17 +185,17 @@ export async function measureWidths(
 
 /** The bits of the narrowest width that suffices, or `float`. */
 export function useOf(plans: readonly Plan[], measured: readonly Measured[]): number | "float" {
-  // Weights that were trained for four bits may keep what they say there, and not at eight.
+  // The widths need not be ordered by quality: weights trained for four bits may suffice at four and fail at eight.
   return plans.find((_, n) => measured[n].fails.length === 0)?.format.bits ?? "float";
 }
 
-/** A sentence about each width. */
+/** The reason for the advice, in words for each width. */
 export function whyOf(plans: readonly Plan[], measured: readonly Measured[]): string {
   const says: Record<string, (measured: Measured) => string> = {
     answers: ({ answers }) => `keeps ${answers.kept} of ${answers.prompts} answers`,
     perplexity: ({ text: { float, quant, ratio } }) =>
       !Number.isFinite(float.value)
-        ? "can't be judged by the perplexity, since the float model's overflows"
+        ? "cannot be judged by the perplexity, since the float model's overflows"
         : !Number.isFinite(quant.value)
         ? "has a perplexity that overflows"
         : `has ${ratio.value.toFixed(3)} times the perplexity`,

@@ -1,13 +1,13 @@
 /**
- * What {@link advise} asks of a model that has a tokenizer.
+ * The built-in prompts and text of {@link advise}.
  *
  * @module
  */
 
 /**
- * Prompts whose answers are settled: at each of the first eight tokens SmolLM2-135M-Instruct, a small model that is often
- * unsure, has two best logits more than 0.25 apart (0.26 of the first prompt, which is the published one; 0.37 to 3.15 of
- * the others). So a width that changes one of them has changed what the model says.
+ * Prompts with clear answers: at each of the first eight tokens the two best logits of SmolLM2-135M-Instruct, a small
+ * model, differ by more than 0.25 (by 0.26 for the first prompt, by 0.37 to 3.15 for the others). A width that changes
+ * an answer has therefore changed the model.
  */
 export const PROMPTS: readonly string[] = [
   "The capital of France is",
@@ -20,7 +20,9 @@ export const PROMPTS: readonly string[] = [
   "Question: What is the capital of Italy?\nAnswer:",
 ];
 
-/** Isaac Newton, Opticks, the First Book (fourth edition, 1730), from Project Gutenberg: a page that is in the public domain. */
+/**
+ * A page of Isaac Newton, Opticks, the First Book (fourth edition, 1730), from Project Gutenberg; in the public domain.
+ */
 export const TEXT = `I took a black oblong stiff Paper terminated by Parallel Sides, and with
 a Perpendicular right Line drawn cross from one Side to the other,
 distinguished it into two equal Parts. One of these parts I painted with

@@ -1,5 +1,5 @@
 /**
- * Comparing two checkpoints of a model: one prompt, or a text.
+ * Compares two checkpoints of a model, on a prompt or on a text.
  *
  * @module
  */
@@ -19,7 +19,7 @@ import { idsOf, textIds, tokenizerOf } from "./prompt.ts";
 /** The default number of tokens of an answer. */
 export const COMPARE_STEPS = 8;
 
-/** Options of {@link compare}; the progress is in tokens. */
+/** Options of {@link compare}. Progress counts tokens. */
 export interface CompareOptions extends Watch {
   /** The prompt: a text, or token ids. */
   readonly prompt: string | readonly number[];
@@ -29,24 +29,25 @@ export interface CompareOptions extends Watch {
   readonly threads?: number;
 }
 
-/** What {@link compare} found. */
+/** The result of {@link compare}. */
 export interface Compared {
-  /** Whether the two answers are the same. */
+  /** Whether both answers are the same. */
   readonly match: boolean;
-  /** The token ids of the prompt, and of the answers. */
+  /** The token ids of the prompt. */
   readonly prompt: readonly number[];
-  /** The answer of the float checkpoint. */
+  /** The token ids of the float checkpoint's answer. */
   readonly float: readonly number[];
-  /** The answer of the quantized one. */
+  /** The token ids of the quantized checkpoint's answer. */
   readonly quant: readonly number[];
   /** The differences of the logits after each token of the float model's answer. */
   readonly logits: Comparison["steps"];
-  /** The same after the prompt. */
+  /** The differences of the logits after the prompt. */
   readonly prefill: Comparison["prefill"];
 }
 
 /**
- * Decodes one prompt greedily with a float checkpoint and a quantized one, which are loaded one after the other.
+ * Decodes a prompt greedily with a float checkpoint and a quantized one, and compares answers and logits. Only one of
+ * them is in memory at a time.
  *
  * ```ts
  * import { compare, generateModel, quantize } from "@rabbit/rabbit";
@@ -61,9 +62,9 @@ export interface Compared {
  * ```
  *
  * @param float the float checkpoint: a directory, or a safetensors file
- * @param quant the quantized one
- * @throws {CheckpointError} a file is bad, or of a model that can't be run
- * @throws {SystemError} a file can't be read
+ * @param quant the quantized checkpoint
+ * @throws {CheckpointError} a file is invalid, or the model is unsupported
+ * @throws {SystemError} a file cannot be read
  * @throws the reason of the signal
  */
 export async function compare(float: string, quant: string, options: CompareOptions): Promise<Compared> {
@@ -75,7 +76,7 @@ export async function compare(float: string, quant: string, options: CompareOpti
   return { match, prompt, float: traced.tokens, quant: tokens, logits, prefill };
 }
 
-/** {@link compare} for models that are open. */
+/** {@link compare} for opened models. */
 export async function compareModels(
   float: Model,
   quant: Model,
@@ -87,7 +88,7 @@ export async function compareModels(
   }
   const context = prompt.length + steps;
   let done = 0;
-  // A model with another answer is fed up to twice the tokens.
+  // A quantized model with a different answer is fed both answers, so the total is an upper bound.
   const fed = (tokens: number) => progress?.(Math.min(done += tokens, 2 * context), 2 * context);
   const pool = new Pool({ threads: threadCount(threads) });
   const run = async <T>(model: Model, work: (model: Llama) => Work<T>): Promise<T> => {
@@ -109,11 +110,13 @@ export async function compareModels(
   }
 }
 
-/** Options of {@link compareText}; the progress is in tokens. */
+/** Options of {@link compareText}. Progress counts tokens. */
 export interface CompareTextOptions extends Watch {
-  /** Tokens of a window (default 512, or the model's context where that is shorter). */
+  /** Tokens per window (default: 512, or the model's context if that is shorter). */
   readonly window?: number;
-  /** Tokens from one window to the next (default: a window). */
+  /**
+   * Tokens from the beginning of a window to that of the next (default: the window, so that windows do not overlap).
+   */
   readonly stride?: number;
   /** Threads to use (default: one for each processor). */
   readonly threads?: number;
@@ -121,11 +124,11 @@ export interface CompareTextOptions extends Watch {
 
 /**
  * Measures how well a float checkpoint and a quantized one predict a text: perplexity, KL divergence and more. Both are
- * loaded at once.
+ * in memory at the same time.
  *
  * @param float the float checkpoint: a directory, or a safetensors file
- * @param quant the quantized one
- * @throws {CheckpointError} a file is bad, or of a model that can't be run; or there is no tokenizer
+ * @param quant the quantized checkpoint
+ * @throws {CheckpointError} a file is invalid, the model is unsupported, or there is no tokenizer
  * @throws {RangeError} the window is longer than the model's context, or the stride longer than the window
  */
 export async function compareText(
@@ -151,7 +154,7 @@ export async function compareText(
   return divergence;
 }
 
-/** A text, cut into windows. */
+/** A text, divided into windows. */
 export interface WindowedText {
   readonly ids: readonly number[];
   readonly window: number;
@@ -159,8 +162,8 @@ export interface WindowedText {
 }
 
 /**
- * Measures how well each quantized model predicts a text, compared with the float one. All are loaded at once, since the
- * logits of one, kept for the others, would take more memory than the weights of the others.
+ * Compares how well a float model and quantized models predict a text. All models are in memory at the same time:
+ * keeping the float model's logits instead would take more memory than the weights.
  */
 export async function predictText(
   float: Model,

@@ -1,5 +1,5 @@
 /**
- * A model that is opened with one call and writes text.
+ * Opens a model for text generation.
  *
  * @module
  */
@@ -24,18 +24,22 @@ import { idsOf, tokenizerOf } from "./prompt.ts";
 /** The default context, unless that of the model is shorter. */
 const DEFAULT_CONTEXT = 2048;
 
-/** Above this every token is as likely as any other. */
+/** Above this the distribution is practically uniform. */
 const MAX_TEMPERATURE = 100;
 
-/** Options of {@link open}; the progress is in bytes of the weights. */
+/** Options of {@link open}. Progress counts bytes of the weights. */
 export interface OpenOptions extends Watch {
   /** Threads to use (default: one for each processor). */
   readonly threads?: number;
-  /** The maximum number of tokens of a prompt and its answer (default: 2048, or the model's context if that is shorter). */
+  /**
+   * The maximum number of tokens of a prompt and its answer (default: 2048, or the model's context if that is shorter).
+   */
   readonly context?: number;
-  /** What quantized matrices are multiplied with: `f32` is exact (default: that of the width). */
+  /**
+   * The type of activations that quantized matrices are multiplied with; `f32` is exact (default: that of the width).
+   */
   readonly activations?: Activations;
-  /** The path of config.json (default: beside the weights). */
+  /** The path of config.json (default: the one in the directory of the weights). */
   readonly config?: string;
 }
 
@@ -49,15 +53,15 @@ export interface GenerateOptions {
   readonly seed?: number;
   /** The maximum number of tokens (default: until the context is full). */
   readonly maxTokens?: number;
-  /** Render the chat template with the prompt, a text, as the message of a user. */
+  /** Format the prompt, a text, as a user message with the chat template. */
   readonly chat?: boolean;
-  /** Token ids that end the answer, which then is its last token (default: the model's EOS tokens). */
+  /** Token ids that end the answer, and are its last token (default: the model's EOS tokens). */
   readonly stops?: readonly number[];
   /** Aborts with the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
-/** What {@link LanguageModel.generate} yields. */
+/** A token that {@link LanguageModel.generate} yields. */
 export interface GeneratedToken {
   /** The token id. */
   readonly id: number;
@@ -69,7 +73,7 @@ export interface GeneratedToken {
 export type Prompt = string | readonly number[] | readonly Message[];
 
 /**
- * Opens a model: a checkpoint, with its configuration and tokenizer beside it.
+ * Opens a model: a checkpoint, and the configuration and tokenizer in its directory.
  *
  * ```ts
  * import { generateModel, open } from "@rabbit/rabbit";
@@ -83,8 +87,8 @@ export type Prompt = string | readonly number[] | readonly Message[];
  * ```
  *
  * @param path a directory, or a safetensors file
- * @throws {CheckpointError} a file is bad, or of a model that can't be run
- * @throws {SystemError} a file can't be read
+ * @throws {CheckpointError} a file is invalid, or the model is unsupported
+ * @throws {SystemError} a file cannot be read
  * @throws the reason of the signal
  */
 export async function open(path: string, options: OpenOptions = {}): Promise<LanguageModel> {
@@ -104,18 +108,18 @@ export async function open(path: string, options: OpenOptions = {}): Promise<Lan
   }
 }
 
-/** A model opened by {@link open}. Declare it with `await using`, and it is closed at the end of the block. */
+/** A model opened by {@link open}. If declared with `await using`, it is closed at the end of the block. */
 export class LanguageModel implements TextModel, AsyncDisposable {
   /** The checkpoint. */
   readonly checkpoint: Checkpoint;
   /** The configuration. */
   readonly config: Config;
-  /** What quantized matrices are multiplied with. */
+  /** The type of activations that quantized matrices are multiplied with. */
   readonly activations: Activations;
   readonly #pool: Pool;
   readonly #llama: Llama;
   #tokenizer?: Tokenizer | null;
-  /** Whether an answer is being generated: there is one context. */
+  /** Whether an answer is being generated. A model has only one context. */
   #busy = false;
   #closed = false;
 
@@ -146,12 +150,12 @@ export class LanguageModel implements TextModel, AsyncDisposable {
   }
 
   /**
-   * Generates the continuation of a prompt, token by token, until the loop over it ends. A model generates one answer at a
+   * Generates the continuation of a prompt, token by token; leaving the loop ends it. A model generates one answer at a
    * time.
    *
-   * @throws {CheckpointError} the checkpoint has no tokenizer or chat template, and the prompt needs one
-   * @throws {RabbitError} the prompt is empty, or has an id that is not in the vocabulary
-   * @throws {RangeError} an option is out of its range, or the prompt and maxTokens are longer than the context
+   * @throws {CheckpointError} the prompt needs a tokenizer or a chat template, and the checkpoint has none
+   * @throws {RabbitError} the prompt is empty, or an id is not in the vocabulary
+   * @throws {RangeError} an option is out of range, or the prompt and maxTokens exceed the context
    * @throws the reason of the signal
    */
   async *generate(prompt: Prompt, options: GenerateOptions = {}): AsyncGenerator<GeneratedToken, void> {
@@ -168,7 +172,7 @@ export class LanguageModel implements TextModel, AsyncDisposable {
       checkWhole("maxTokens", maxTokens, room === 0 ? 0 : 1);
       if (maxTokens > room || room < 1) {
         throw new RangeError(
-          `a prompt of ${ids.length} tokens and ${maxTokens} more are longer than the context of ${this.context}`,
+          `a prompt of ${ids.length} tokens and ${maxTokens} more exceed the context of ${this.context}`,
         );
       }
       const tokenizer = this.tokenizer;
@@ -177,7 +181,7 @@ export class LanguageModel implements TextModel, AsyncDisposable {
       const pause = pacer(signal);
       signal?.throwIfAborted();
       this.rewind(0);
-      // In batches, so that a signal need not wait for the whole prompt.
+      // In batches, so that a signal does not wait for the whole prompt.
       const last = Math.floor((ids.length - 1) / BATCH) * BATCH;
       for (let at = 0; at < last; at += BATCH) {
         this.feed(ids.slice(at, at + BATCH));
@@ -198,16 +202,16 @@ export class LanguageModel implements TextModel, AsyncDisposable {
   }
 
   /**
-   * Feeds tokens, which follow those fed before.
+   * Feeds tokens, which are appended to the context.
    *
-   * @returns the logits after the last of them, valid until the next call
+   * @returns the logits after the last token, valid until the next call
    */
   feed(ids: readonly number[]): Float32Array {
     this.#checkOpen();
     return this.#llama.feed(ids);
   }
 
-  /** Feeds tokens and visits the logits after each, which are valid during the call. */
+  /** Feeds tokens and calls `visit` with the logits after each, which are valid during the call. */
   feedAll(ids: readonly number[], visit: (index: number, logits: Float32Array) => void): void {
     this.#checkOpen();
     this.#llama.feedAll(ids, visit);
@@ -218,7 +222,7 @@ export class LanguageModel implements TextModel, AsyncDisposable {
     this.#llama.rewind(position);
   }
 
-  /** Ends the threads and frees the weights. An answer that is being generated fails. */
+  /** Stops the threads and frees the weights. An answer that is being generated fails. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -226,7 +230,7 @@ export class LanguageModel implements TextModel, AsyncDisposable {
     this.#pool.close();
   }
 
-  /** Closes the model at the end of the block that declares it with `await using`. */
+  /** Closes the model, for `await using`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
@@ -235,7 +239,7 @@ export class LanguageModel implements TextModel, AsyncDisposable {
     if (this.#closed) throw new TypeError("the model is closed");
   }
 
-  /** The chat template to render, if any. */
+  /** The chat template to use, if any. */
   #chatOf(prompt: Prompt, asked: boolean): ChatTemplate | undefined {
     if (typeof prompt !== "string" && !isConversation(prompt)) {
       if (asked) throw new TypeError("a chat needs a text or messages, not token ids");
@@ -255,7 +259,7 @@ export class LanguageModel implements TextModel, AsyncDisposable {
     if (chat === undefined) return idsOf(prompt as string | readonly number[], this, () => this.tokenizer);
     const messages = typeof prompt === "string" ? [{ role: "user" as const, content: prompt }] : prompt;
     const { text } = await renderChat(chat, messages as readonly Message[], momentOf(new Date()));
-    // The template includes the tokens that come before a text.
+    // The template includes the BOS token.
     return tokenizerOf(this, () => this.tokenizer).encode(text);
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Prompts and texts as token ids.
+ * Converts prompts and texts to token ids.
  *
  * @module
  */
@@ -14,7 +14,7 @@ function load({ checkpoint, config }: Model): Tokenizer | undefined {
   return loadTokenizer(checkpoint.directory, "encode", { vocabulary: config.vocabulary });
 }
 
-/** The tokenizer of a model. @throws {CheckpointError} it has none, or one that can't be used */
+/** The tokenizer of a model. @throws {CheckpointError} it has none, or an unsupported one */
 export function tokenizerOf(model: Model, tokenizer: () => Tokenizer | undefined = () => load(model)): Tokenizer {
   const found = tokenizer();
   if (found !== undefined) return found;
@@ -26,11 +26,11 @@ export function tokenizerOf(model: Model, tokenizer: () => Tokenizer | undefined
 }
 
 /**
- * The ids of a prompt.
+ * Converts a prompt to token ids.
  *
  * @param tokenizer returns the tokenizer of the model, if it is already loaded
- * @throws {CheckpointError} it is a text, and there is no tokenizer
- * @throws {RabbitError} it is empty, or has an id that is not in the vocabulary
+ * @throws {CheckpointError} the prompt is a text, and there is no tokenizer
+ * @throws {RabbitError} the prompt is empty, or an id is not in the vocabulary
  */
 export function idsOf(
   prompt: string | readonly number[],
@@ -43,7 +43,9 @@ export function idsOf(
   return ids;
 }
 
-/** The ids of a text, without special tokens. @throws {RabbitError} they are fewer than two, or one is not in the vocabulary */
+/**
+ * Converts a text to token ids, without special tokens. @throws {RabbitError} fewer than two, or not in the vocabulary
+ */
 export function textIds(what: string, text: string, tokenizer: Tokenizer, model: Model): number[] {
   const ids = tokenizer.encode(text);
   checkIds(what, ids, model);

@@ -35,7 +35,7 @@ export function* decoding(
   let fed = prompt;
   for (let n = 0; n < steps; n++) {
     const logits = model.feed(fed);
-    const token = sampler?.draw(logits) ?? greedy(logits);
+    const token = sampler?.sample(logits) ?? greedy(logits);
     yield token;
     if (stops.includes(token)) return;
     fed = [token];

@@ -42,7 +42,7 @@ export class Sampler {
   }
 
   /** Samples the next token. @throws {NumericError} the logits are not finite */
-  draw(logits: Float32Array): number {
+  sample(logits: Float32Array): number {
     const { temperature, topP } = this.sampling;
     return pick(weights(logits, temperature), topP, this.#random.unit());
   }

@@ -300,7 +300,7 @@ Deno.test("a perplexity that overflows is a word in lines, JSON, advice and repo
     for (const { perplexity, fails } of advice.widths) {
       assertEquals([perplexity.quant, /perplexity/.test(fails)], ["overflow", true]);
     }
-    assertMatch(advice.why, /^Q4B32 [^;]*can't be judged by the perplexity, since the float model's overflows/);
+    assertMatch(advice.why, /^Q4B32 [^;]*cannot be judged by the perplexity, since the float model's overflows/);
 
     const page = join(directory, "page.html");
     const reported = await run("report", float, quant, "--text", FILE, "--out", page, "--ids", "5 6 7", "--json");

@@ -20,7 +20,7 @@ for (const { row, temperature, top_p, seed, tokens, candidates } of cases) {
   Deno.test(`Sampler draws what Python drew: row ${row}, temperature ${temperature}, top-p ${top_p}`, () => {
     const logits = Float32Array.from(rows[row]);
     const sampler = new Sampler({ temperature, topP: top_p, seed });
-    assertEquals(tokens.map(() => sampler.draw(logits)), tokens);
+    assertEquals(tokens.map(() => sampler.sample(logits)), tokens);
     // As many tokens can be drawn as are candidates: those with a weight that a number can fall on.
     const found = weights(logits, temperature);
     const drawn = new Set(Array.from({ length: 4000 }, (_, n) => pick(found, top_p, n / 4000)));
@@ -55,6 +55,6 @@ Deno.test("weights are the numerators of a softmax", () => {
 Deno.test("Sampler refuses logits that are not finite", () => {
   for (const bad of [NaN, Infinity, -Infinity]) {
     const sampler = new Sampler({ temperature: 1, topP: 1, seed: 0 });
-    assertThrows(() => sampler.draw(Float32Array.of(0, bad)), NumericError, "not finite");
+    assertThrows(() => sampler.sample(Float32Array.of(0, bad)), NumericError, "not finite");
   }
 });
