@@ -1,10 +1,10 @@
 /**
- * rabbit: arguments to command to exit status. 0 yes or done, 1 the answer is no, 2 trouble.
+ * The program: parses the arguments, runs the command, and exits with 0 (yes or done), 1 (no) or 2 (trouble).
  *
  * @module
  */
 
-// First, so that no other module is loaded before the program has given up what it does not need.
+// Imported first, so that the program drops permissions before any other module is loaded.
 import "./lib/cli/startup.ts";
 import { type Command, parse, unknown } from "./lib/cli/arguments.ts";
 import { COMMANDS } from "./lib/cli/commands.ts";
@@ -40,9 +40,9 @@ function helpOf([topic, ...more]: readonly string[]): string {
 }
 
 async function run([word, ...rest]: readonly string[]): Promise<number> {
-  // Errors of the command line itself are objects too; what follows -- is no flag.
   const problem = unsupported(Deno.build.os);
   if (problem !== undefined) throw new UsageError(problem);
+  // Set before parsing, so that errors in the arguments are JSON objects too. An argument after -- is not a flag.
   speak({ json: rest.slice(0, [...rest, "--"].indexOf("--")).includes("--json"), quiet: false });
   if (word === undefined || HELP.includes(word)) {
     printText(helpOf(rest));
@@ -56,7 +56,7 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
   }
   if (Deno.env.get("RABBIT_CHECKED") && !checksAddresses()) {
     throw new UsageError(
-      "RABBIT_CHECKED is set, but this program runs without checks of addresses; " +
+      "RABBIT_CHECKED is set, but this program runs without bounds checks; " +
         "run `deno task rabbit`, or compile it again with RABBIT_CHECKED=1 in the environment",
     );
   }

@@ -1,10 +1,10 @@
 /**
- * What integer activations do to the logits, next to what quantizing the weights does: the measurement behind the
- * defaults of `rabbit infer`.
+ * Compares the effect of integer activations on the logits with that of quantizing the weights. The defaults of
+ * `rabbit infer` are based on it.
  *
  *     deno run --allow-all bench/activations.ts FLOAT QUANT… [TOKENS]
  *
- * Feeds the greedy answer of the float model, TOKENS (200) long, to each model, and compares the logits after each token.
+ * Decodes TOKENS (default: 200) tokens with the float model, feeds them to each model, and compares the logits.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * Writes a checkpoint of the shape of TinyLlama-1.1B (2.2 GB; --layers for other sizes) with random BF16 weights, for
- * measurements that need size and no sense:
+ * Writes a checkpoint with the shape of TinyLlama-1.1B (2.2 GB; --layers for other sizes) and random BF16 weights, for
+ * measurements of speed and memory:
  *
  *     deno run --allow-all bench/big_model.ts DIR [--layers 22]
  *

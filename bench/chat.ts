@@ -1,10 +1,11 @@
 /**
- * Compares chat templates with what transformers renders of them:
+ * Compares renderings of chat templates with those of transformers:
  *
  *     python fixtures/render_chat.py real DIR… > cases.jsonl
  *     deno run --allow-read bench/chat.ts cases.jsonl
  *
- * Prints the cases that differ, and why templates are refused; the counts last. Exit status 1: some differ.
+ * Prints the cases that differ, the reasons why templates are refused, and the counts. The exit status is 1 if any
+ * differ.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * Runs a checkpoint of 5 GB, whose weights do not fit one memory, and checks that spreading them otherwise gives the same
- * logits bit for bit:
+ * Runs a checkpoint of 5 GB, whose weights need several WebAssembly memories, and checks that the logits are the same,
+ * bit for bit, if the weights are distributed differently:
  *
  *     deno run --allow-all bench/big_model.ts DIR --layers 55 && deno run --allow-all bench/huge.ts DIR
  *

@@ -1,6 +1,6 @@
 /**
- * `deno task bench`: the product of a matrix and a vector, by format, shape, activations and threads. Each case is
- * verified against the plain product of reference.ts, bit for bit, before it is timed.
+ * `deno task bench`: times the matrix-vector product by format, shape, activations and threads. Before a case is timed,
+ * its result is compared with that of reference.ts, bit for bit.
  *
  * @module
  */
@@ -21,20 +21,20 @@ import { Pool } from "../lib/kernels/pool.ts";
 import { Reference } from "../lib/kernels/reference.ts";
 import { Xorshift32 } from "../lib/random.ts";
 
-/** Rows and columns: the 135M model's output layer and MLP, a 7B model's MLP. */
+/** Rows and columns: the output layer and the MLP of a 135M model, and the MLP of a 7B model. */
 const SHAPES = [[49152, 576], [1536, 576], [576, 1536], [11008, 4096]] as const;
 
-/** Rows that are verified: the first and the last of a matrix. */
+/** The number of rows that are compared, at the beginning and at the end of a matrix. */
 const VERIFIED = 64;
 
-/** Every format, with every kind of activations that it can be multiplied with. */
+/** Every format with every type of activations that it supports. */
 const CASES = [...FORMATS.values()].flatMap((format) => {
   return [...new Set(ACTIVATIONS.map((asked) => activationsFor(format, asked)))].map((activations) => {
     return { format, activations };
   });
 });
 
-/** Sound pseudo-random bytes of a format: scales and floats of about 0.01. */
+/** Random bytes of a format with finite scales and floats of about 0.01. */
 function randomBytes(format: Format, count: number): Uint8Array {
   const bytes = new Uint8Array(count);
   const random = new Xorshift32(1);

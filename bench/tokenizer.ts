@@ -1,5 +1,5 @@
 /**
- * Holds a model's own tokenizer against what the `tokenizers` library of Python gives for 1,000 strings:
+ * Compares the tokenizer of a model with the `tokenizers` library of Python on 1,000 strings:
  *
  *     pip install tokenizers==0.23.3
  *     python fixtures/tokenizers/make_tokenizers.py --model DIR --out ids.json

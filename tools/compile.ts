@@ -1,5 +1,5 @@
 /**
- * `deno task compile`: makes the executable `rabbit` by `deno compile`. More arguments are passed on:
+ * `deno task compile`: builds the executable `rabbit` with `deno compile`. Other arguments are passed on, as in
  * `deno task compile --target aarch64-unknown-linux-gnu --output rabbit-arm`. rabbit runs on Linux and macOS.
  *
  * @module
@@ -13,16 +13,18 @@ import { revision } from "../lib/cli/revision.ts";
 import { engineFlags, UNCHECKED } from "../lib/kernels/engine_flags.ts";
 import config from "../deno.json" with { type: "json" };
 
-/** What lib/text/deadline.ts needs to start a worker without permissions. */
+/** Required by lib/text/deadline.ts to start a worker without permissions. */
 const UNSTABLE = ["--unstable-worker-options"];
 
-/** Modules that are started by name only, where they exist. */
+/** Worker modules, which no module imports. */
 const WORKERS = ["lib/quantize/chunk_worker.ts", "lib/text/chat_worker.ts", "lib/kernels/worker.ts"];
 
-/** The module of what is known when the program is compiled: the git revision, and the engine's flags. */
+/** The module that is replaced by constants: see lib/cli/revision.ts. */
 const REVISION = "rabbit/revision";
 
-/** Imports of the build and the tests. `deno compile` embeds what the configuration names, 100 MB in their case. */
+/**
+ * Imports of the build and the tests, 100 MB, which `deno compile` would embed because the configuration lists them.
+ */
 const BUILD_ONLY = [
   "assemblyscript/asc",
   "assemblyscript/binaryen",
@@ -43,7 +45,7 @@ if (problem !== undefined) {
 const machine = target === undefined
   ? Deno.build
   : { os: target.includes("-linux-") ? "linux" : "", arch: target.slice(0, target.indexOf("-")) };
-// In the repository, so that no other path of this machine gets into the executable.
+// Inside the repository, so that the executable contains no other path of this machine.
 const temporary = `${root}/.compile`;
 const flags = engineFlags(machine);
 Deno.mkdirSync(temporary, { recursive: true });

@@ -1,28 +1,28 @@
 /**
- * `deno task demo`: what a user does, on a built-in model. Each command is printed, run in a temporary directory, and
- * must succeed or answer its question. RABBIT_BIN=path runs the executable instead of main.ts.
+ * `deno task demo`: runs the main commands on a built-in model. Each command is printed and run in a temporary
+ * directory. RABBIT_BIN=path runs the executable instead of main.ts.
  *
  * @module
  */
 
 import { WIDTHS } from "../lib/format/blocks.ts";
 
-/** A command line of rabbit, and the lines of its output that are worth showing; all where that is absent. */
+/** A command of rabbit, and the lines of its output to show (default: all). */
 interface Step {
   readonly says: string;
   readonly args: readonly string[];
   readonly show?: RegExp;
-  /** The command answers a question, and 1, no, is an answer. */
+  /** Whether the exit status 1, no, is a valid answer. */
   readonly asks?: boolean;
 }
 
-/** The lines of verify that are about the checkpoint and not about one tensor. */
+/** The lines of verify but those of single tensors. */
 const SUMMARY = /^VERIFY (?!tensor=)/;
 
-/** The lines of compare but for the texts, since random weights say nothing that can be read. */
+/** The lines of compare but the texts, which are meaningless for random weights. */
 const FIGURES = /^COMPARE (?!text_)/;
 
-/** The widths and their checkpoints, narrowest first. */
+/** The quantized checkpoints, narrowest first. */
 const QUANTIZED = WIDTHS.toSorted((a, b) => a.bits - b.bits).map(({ bits, label }) => {
   return { bits: String(bits), label, model: `model-q${bits}` };
 });
@@ -34,31 +34,31 @@ const STEPS: readonly Step[] = [
     args: ["quantize", "model", model, "--bits", bits],
   })),
   ...QUANTIZED.map(({ bits, model }): Step => ({
-    says: `At ${bits} bits, every block read, checked, and derived again from the source:`,
+    says: `At ${bits} bits, check every block and derive it again from the source:`,
     args: ["verify", model, "--against", "model"],
     show: SUMMARY,
   })),
   ...QUANTIZED.toReversed().map(({ bits, model }): Step => ({
-    says: `Do ${bits} bits keep the answer? (The answers of random weights turn on tiny margins.)`,
+    says: `Do ${bits} bits keep the answer? (With random weights tiny differences decide.)`,
     args: ["compare", "model", model],
     show: FIGURES,
     asks: true,
   })),
-  { says: "Weights that a width holds exactly must decode alike:", args: ["gate"] },
+  { says: "Exactly representable weights must decode the same before and after:", args: ["gate"] },
 ];
 
 const binary = Deno.env.get("RABBIT_BIN");
 const main = `${import.meta.dirname}/../main.ts`;
-// Quiet is Deno, which would tell of every package that it downloads.
+// --quiet suppresses Deno's messages about downloads.
 const [program, prefix] = binary
   ? [Deno.realPathSync(binary), []]
   : [Deno.execPath(), ["run", "--quiet", "--frozen", "--allow-all", main]];
 
-/** How a user who ran this runs rabbit. */
+/** The command with which the user can run rabbit. */
 const rabbit = binary ??
   (Deno.env.get("npm_command") === "exec" ? `npx -y deno@${Deno.version.deno}` : "deno") + " task -q rabbit";
 
-/** Runs one step in `directory`, prints it, and says whether it succeeded. */
+/** Runs a step in `directory` and prints it. Returns whether it succeeded. */
 function take({ says, args, show = /^/, asks = false }: Step, directory: string): boolean {
   console.log(`${says}\n$ rabbit ${args.join(" ")}`);
   const { code, stdout } = new Deno.Command(program, {

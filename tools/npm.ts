@@ -1,9 +1,9 @@
 /**
- * `deno task npm`: makes the npm package of the library, for Node 22.3 and later, in npm/: the directory `package`, and a
- * tarball of it that `npm install` takes.
+ * `deno task npm`: builds the npm package of the library for Node 22.3 and later in npm/, as the directory `package`
+ * and a tarball of it for `npm install`.
  *
- * The types are those that `deno pack` writes. The modules are made here: `deno pack` leaves out the workers, which no
- * module imports, and keeps `using`, which Node 22 does not know. Nothing else is installed with the package.
+ * `deno pack` writes the types. The modules are transpiled here, because `deno pack` omits the workers, which no module
+ * imports, and keeps `using`, which Node 22 does not support. The package has no dependencies.
  *
  * @module
  */
@@ -16,26 +16,26 @@ const root = `${dirname(import.meta.dirname!)}/`;
 const target = `${root}npm/`;
 const built = `${target}package/`;
 
-/** What is in lib and not in the library. */
+/** Modules of lib that are not part of the library. */
 const EXCLUDED = /^lib\/(cli\/|report\/|dev\/gate\.ts|kernels\/(engine_flags|wasm\/build)\.ts)|\.as\.ts$/;
 
-/** What is kept of what `deno pack` makes. */
+/** The files of `deno pack` that are kept. */
 const KEPT = /^(LICENSE|README\.md)$|\.d\.ts$/;
 
-/** Modules of Deno's standard library, and those of Node that have the same functions. */
+/** Modules of Deno's standard library, and the equivalent modules of Node. */
 const STANDARD: readonly (readonly [RegExp, string])[] = [[/"@std\/path\/\w+"/g, '"node:path/posix"']];
 
-/** What a package may import: its own modules, and Node's. */
+/** The imports that the package may have: its own modules, and Node's. */
 const IMPORTED = /^(\.{1,2}\/.*\.js|node:[\w/]+)$/;
 
-/** The files in a directory and below it. */
+/** The files in a directory, recursively. */
 function filesIn(directory: string): string[] {
   return [...Deno.readDirSync(directory)].flatMap(({ name, isDirectory }) =>
     isDirectory ? filesIn(`${directory}/${name}`) : [`${directory}/${name}`]
   );
 }
 
-/** A module as Node takes it. */
+/** Transpiles a module for Node. */
 function javascript(path: string): string {
   const { outputText } = ts.transpileModule(Deno.readTextFileSync(root + path), {
     compilerOptions: {
@@ -45,7 +45,7 @@ function javascript(path: string): string {
       verbatimModuleSyntax: true,
     },
   });
-  // A worker is named as an import is.
+  // The paths of workers need the new extension too.
   const text = outputText.replace(
     /new URL\("(\.\/\w+)\.ts", import\.meta\.url\)/g,
     'new URL("$1.js", import.meta.url)',
@@ -57,7 +57,7 @@ function javascript(path: string): string {
   return done;
 }
 
-/** Runs a program in `cwd`; its output is shown where it fails. */
+/** Runs a program in `cwd`, and prints its output if it fails. */
 function run(cwd: string, program: string, ...args: string[]): void {
   const { success, stdout, stderr } = new Deno.Command(program, { args, cwd }).outputSync();
   if (success) return;
@@ -65,7 +65,7 @@ function run(cwd: string, program: string, ...args: string[]): void {
   throw new Error(`${program} ${args.join(" ")} failed`);
 }
 
-if (Deno.version.deno.startsWith("2.6.")) throw new Error("Deno 2.9 is needed: it has deno pack");
+if (Deno.version.deno.startsWith("2.6.")) throw new Error("Deno 2.9 is required, for deno pack");
 Deno.mkdirSync(target, { recursive: true });
 for (const { name } of [...Deno.readDirSync(target)]) Deno.removeSync(target + name, { recursive: true });
 

@@ -1,10 +1,11 @@
 /**
- * `deno task rig [--model DIR] [--name NAME] [--no-smallest] [--table]`: what each width costs in a guest's memory and gives in
- * speed. Boots a guest for the float model and for each width, each with only the files that it needs, runs the same on
- * the host, and finds the smallest guest. Writes the rows as JSON lines to bench/results/quantization (float and Q8B32)
- * and bench/results/quantization-q4 (float and Q4B32), and a README.md with a table that is made from them. Exit status
- * 1 when the quantized guest does not save what it should. Without --model: the development model. --no-smallest leaves
- * out the search, which is seven boots a width; --table makes the README.md files anew from the rows that are there.
+ * `deno task rig [MODEL] [--name NAME] [--no-smallest] [--table]`: measures memory and speed of each width in a guest
+ * and on the host. Boots one guest for the float model and one for each width, each with only the files that it needs,
+ * runs the same command on the host, and searches for the smallest guest. Writes the rows as JSON lines to
+ * bench/results/quantization (float and Q8B32) and bench/results/quantization-q4 (float and Q4B32), each with a
+ * README.md that has the table. The exit status is 1 if a quantized guest does not save as much memory as expected.
+ * MODEL is the directory of a float checkpoint (default: the development model). --no-smallest skips the search, which
+ * takes seven boots per width; --table only writes the README.md files again from the existing rows.
  *
  * @module
  */
@@ -15,22 +16,22 @@ import { Q8B32, WIDTHS } from "../lib/format/blocks.ts";
 import { develop, findTools, Image, Missing, qemuVersion, run, type Tools } from "./guest/guest.ts";
 
 const RESULTS = `${import.meta.dirname}/../bench/results`;
-/** Where the rows of each width are. */
+/** The directory of the rows of each width. */
 const DIRECTORIES = WIDTHS.map((width) => {
   return [width.name, `${RESULTS}/quantization${width === Q8B32 ? "" : `-q${width.bits}`}`] as const;
 });
-/** What is measured, in this order. */
+/** The models, in the order of the measurement. */
 const SUBJECTS = ["float", ...WIDTHS.map(({ name }) => name)];
 const STEPS = ["--steps", "8", "--ignore-eos"];
 const MIB = 2 ** 20;
 
-/** The smallest guest is found to this many MiB. */
+/** The precision of the search for the smallest guest, in MiB. */
 const STEP_MIB = 4;
 
-/** How far the memory that is saved may be from the bytes that the file shrank: boots differ by a MiB or two. */
+/** The tolerated difference between the memory saved and the bytes saved in the file: boots vary by a MiB or two. */
 const TOLERANCE = { bytes: 3 * MIB, part: 0.02 };
 
-/** One run. Bytes where nothing else is said; null where it is not measured. */
+/** The measurements of one run, in bytes unless the name has another unit; null if not measured. */
 interface Row {
   model: string;
   width: string;
@@ -45,14 +46,14 @@ interface Row {
   mapped: number;
   pinned: number;
   memory_total: number;
-  /** In use before rabbit starts: the kernel and the unpacked archive. */
+  /** Memory in use before rabbit starts: the kernel and the unpacked archive. */
   memory_idle: number | null;
-  /** The most that was in use while rabbit ran. */
+  /** The maximum memory in use while rabbit ran. */
   memory_used: number | null;
-  /** What rabbit has at the end, and has had. */
+  /** The resident memory of rabbit at the end, and its peak. */
   rss: number;
   rss_peak: number;
-  /** Of -m. */
+  /** The smallest value of QEMU's -m that works. */
   smallest_mib: number | null;
   tokens: number[];
   activations: string;
@@ -61,7 +62,7 @@ interface Row {
   decode_tokens_per_s: number;
 }
 
-/** What `rabbit infer --json` prints, as a part of a row. */
+/** The part of a row that `rabbit infer --json` prints. */
 function inferred(json: string) {
   const { mapped, pinned, tokens, prefill, decode, rss } = JSON.parse(json);
   const round = (value: number) => Math.round(value * 10) / 10;
@@ -77,7 +78,7 @@ function inferred(json: string) {
   };
 }
 
-/** What the rows of one width have in common. */
+/** The part that both rows of a width share. */
 interface Subject {
   readonly model: string;
   readonly width: string;
@@ -88,7 +89,7 @@ interface Subject {
 
 async function onHost(subject: Subject, path: string, tools: Tools): Promise<Row> {
   const process = new Deno.Command(tools.rabbit, {
-    args: ["infer", "--json", "--model", path, ...STEPS],
+    args: ["infer", path, "--json", ...STEPS],
     stdout: "piped",
   }).spawn();
   let peak = 0;
@@ -97,12 +98,12 @@ async function onHost(subject: Subject, path: string, tools: Tools): Promise<Row
       const status = Deno.readTextFileSync(`/proc/${process.pid}/status`);
       peak = Math.max(peak, Number(/^VmHWM:\s*(\d+)/m.exec(status)?.[1] ?? 0) * 1024);
     } catch {
-      // It has ended.
+      // The process has ended.
     }
   }, 10);
   const { success, stdout } = await process.output();
   clearInterval(watch);
-  if (!success) throw new Missing(`rabbit infer --model ${path} failed`);
+  if (!success) throw new Missing(`rabbit infer ${path} failed`);
   const found = inferred(new TextDecoder().decode(stdout));
   const total = /^MemTotal:\s*(\d+)/m.exec(Deno.readTextFileSync("/proc/meminfo"))!;
   return {
@@ -146,14 +147,14 @@ async function inGuest(subject: Subject, path: string, tools: Tools, bisect: boo
   }
 }
 
-/** The least memory in MiB, in steps of {@link STEP_MIB}, with which a guest does its work. */
+/** The least memory in MiB, in steps of {@link STEP_MIB}, with which a guest succeeds. */
 async function smallest(image: Image, args: readonly string[]): Promise<number> {
   const works = async (memory: number) => {
     const { status, lines } = await image.boot({ args, memory });
     console.log(`  -m ${memory}: ${status === 0 ? "works" : lines.findLast((line) => !line.startsWith("GUEST exit"))}`);
     return status === 0;
   };
-  // The archive twice is what the kernel needs to unpack it; the search starts around that.
+  // The search begins at twice the archive, which the kernel needs to unpack it.
   const twice = 2 * image.bytes / MIB;
   let bad = Math.floor(twice / STEP_MIB) * STEP_MIB;
   while (await works(bad)) bad -= 16 * STEP_MIB;
@@ -167,7 +168,7 @@ async function smallest(image: Image, args: readonly string[]): Promise<number> 
   return good;
 }
 
-/** The claim: a quantized guest has less in use than the float one, by the bytes that the file shrank. */
+/** Checks the claim that a quantized guest uses less memory than the float one, by the bytes saved in the file. */
 function claims(rows: readonly Row[]): { text: string; holds: boolean }[] {
   const guests = rows.filter(({ where }) => where === "guest");
   return guests.filter(({ width }) => width !== "float").map((quantized) => {
@@ -187,7 +188,7 @@ function mib(bytes: number | null): string {
   return bytes === null ? "" : (bytes / MIB).toFixed(1);
 }
 
-/** The table of a directory, from all the rows that are there. */
+/** The table of all rows of a directory. */
 function table(rows: readonly Row[]): string {
   const columns: [string, (row: Row) => string][] = [
     ["model", ({ model }) => model],
@@ -215,7 +216,7 @@ function table(rows: readonly Row[]): string {
   ].join("\n");
 }
 
-/** Writes the README.md of a directory from all the rows in it. */
+/** Writes the README.md of a directory from all its rows. */
 function publish(directory: string, width: string): void {
   const files = [...Deno.readDirSync(directory)].map((file) => file.name).filter((file) => file.endsWith(".jsonl"));
   const all: Row[] = files.sort().flatMap((file) =>
@@ -227,12 +228,13 @@ function publish(directory: string, width: string): void {
   );
   const text = `# Float and ${width}, in a guest and on the host
 
-Made by \`deno task rig\` from the rows in ${
+Generated by \`deno task rig\` from the rows in ${
     files.map((file) => `\`${file}\``).join(", ")
   }. Memory is in MiB: \`total\`,
-\`idle\` and \`used\` are the whole guest's by /proc/meminfo (MemTotal - MemAvailable before rabbit starts, and the most while
-it runs); RSS is rabbit's own, its peak is VmHWM, and both have 45 MiB of pages of the executable in them, which
-are in \`idle\` already: they are files of the archive. \`least -m\` is the smallest guest that did the work. Rates are tokens a second with two threads.
+\`idle\` and \`used\` are those of the whole guest, from /proc/meminfo (MemTotal, and MemTotal - MemAvailable before rabbit
+starts and its maximum while rabbit runs). RSS is that of rabbit, and its peak is VmHWM; both include 45 MiB of pages of the
+executable, which \`idle\` includes too, since they are files of the archive. \`least -m\` is the smallest guest that
+succeeds. Rates are in tokens per second with two threads.
 
 ${table(all)}
 
@@ -240,9 +242,11 @@ ${claims(all).map(({ text }) => `- ${text}`).join("\n")}
 
 Guests run under QEMU ${
     distinct(({ qemu }) => qemu)
-  } with its software emulation (\`-accel tcg -cpu max -smp 2\`), kernel
-${guest}: their rates are the emulation's and compare only with each other. The host has ${distinct(({ cpu }) => cpu)},
-kernel ${host}, and others at work on it. ${distinct(({ rabbit }) => rabbit)}.
+  } with software emulation (\`-accel tcg -cpu max -smp 2\`) and kernel
+${guest}, so the rates of guests can be compared only with those of other guests. The host has ${
+    distinct(({ cpu }) => cpu)
+  } and
+kernel ${host}, and ran other programs at the same time. ${distinct(({ rabbit }) => rabbit)}.
 `;
   Deno.writeTextFileSync(`${directory}/README.md`, text);
   new Deno.Command(Deno.execPath(), { args: ["fmt", "--quiet", `${directory}/README.md`] }).outputSync();
@@ -250,7 +254,7 @@ kernel ${host}, and others at work on it. ${distinct(({ rabbit }) => rabbit)}.
 
 async function rig(): Promise<boolean> {
   const args = parseArgs(Deno.args, {
-    string: ["model", "name", "kernel"],
+    string: ["name", "kernel", "_"],
     boolean: ["smallest", "table"],
     negatable: ["smallest"],
     default: { smallest: true },
@@ -259,15 +263,16 @@ async function rig(): Promise<boolean> {
     for (const [width, directory] of DIRECTORIES) publish(directory, width);
     return true;
   }
+  const model = args._.at(0)?.toString();
   const tools = findTools(args.kernel);
   const cpu = /^model name\s*: (.*)/m.exec(Deno.readTextFileSync("/proc/cpuinfo"))?.[1] ?? Deno.build.arch;
   const version = run(tools.rabbit, ["--version"])!.trim();
   const temporary = Deno.makeTempDirSync({ prefix: "rabbit-rig-" });
   try {
-    const name = args.name ?? (args.model ? basename(args.model) : "development");
-    const models = args.model
-      ? quantized(tools.rabbit, args.model, temporary)
-      : develop(tools.rabbit, temporary, WIDTHS);
+    const name = args.name ?? (model === undefined ? "development" : basename(model));
+    const models = model === undefined
+      ? develop(tools.rabbit, temporary, WIDTHS)
+      : quantized(tools.rabbit, model, temporary);
     const rows: Row[] = [];
     for (const [index, path] of models.entries()) {
       const file = Deno.statSync(`${path}/model.safetensors`).size;
@@ -290,14 +295,14 @@ async function rig(): Promise<boolean> {
   }
 }
 
-/** Quantizes `float` to every width. Returns all directories, that of `float` first. */
+/** Quantizes `float` at every width. Returns the directories, `float` first. */
 function quantized(rabbit: string, float: string, directory: string): string[] {
   return [
     float,
     ...WIDTHS.map(({ bits }) => {
       const out = `${directory}/q${bits}`;
-      const made = run(rabbit, ["quantize", "--bits", String(bits), "--in", float, "--out", out]);
-      if (made === undefined) throw new Missing(`rabbit quantize --bits ${bits} --in ${float} failed`);
+      const made = run(rabbit, ["quantize", float, out, "--bits", String(bits)]);
+      if (made === undefined) throw new Missing(`rabbit quantize ${float} --bits ${bits} failed`);
       return out;
     }),
   ];

@@ -1,3 +1,9 @@
+/**
+ * `rabbit advise`: prints the measurements of each width, and the width to use.
+ *
+ * @module
+ */
+
 import {
   type Measured,
   measureWidths,
@@ -25,29 +31,30 @@ export const adviseCommand = command({
   name: "advise",
   summary: "say which width a float checkpoint needs, and why",
   positionals: [
-    { name: "FLOAT", type: CHECKPOINT, alias: "in", help: "the float checkpoint, with config.json beside it" },
+    { name: "FLOAT", type: CHECKPOINT, alias: "in", help: "the float checkpoint, with config.json in its directory" },
   ],
   flags: {
-    text: { type: FILE, help: "predict this text (UTF-8), all of it, instead of a page that is built in" },
+    text: { type: FILE, help: "the text to predict (UTF-8), instead of the built-in page" },
     threads: THREADS,
   },
   details: [
-    "Quantizes in memory at every width, and writes nothing; the float model and all quantized ones are held in memory. " +
-    "The answer is `use`: the narrowest width that suffices, or float where none does. A width suffices when",
+    "Quantizes in memory at every width, and writes nothing; the float model and all quantized models are in memory at " +
+    "the same time. `use` is the narrowest width that suffices, or float if none does. A width suffices if all hold:",
     [
       [
         "answers",
-        `of each built-in prompt, the best token is the float model's at all ${ANSWER_STEPS} steps of its answer, except ` +
-        `where its two best logits are within ${NEAR_TIE}, which is near a tie; and`,
+        `for each built-in prompt, the best token is the float model's at all ${ANSWER_STEPS} steps of its answer, except ` +
+        `at near ties, where its two best logits differ by less than ${NEAR_TIE}`,
       ],
       [
         "perplexity",
-        `the text's grows to less than ${MAX_RATIO} times the float model's, ${RATIO_ERRORS} standard errors included; and`,
+        `that of the text, plus ${RATIO_ERRORS} standard errors, is less than ${MAX_RATIO} times the float model's`,
       ],
-      ["kl", `the mean Kullback-Leibler divergence from the float model is at most ${MAX_KL} nats a token.`],
+      ["kl", `the mean Kullback-Leibler divergence from the float model is at most ${MAX_KL} nats per token`],
     ],
-    "Without a tokenizer the prompts are random ids, and the float model's answers to them are the text. The text is cut " +
-    `into windows of ${WINDOW} tokens; rabbit compare --help defines the figures. A longer --text makes them surer.`,
+    "Without a tokenizer the prompts are random ids, and the float model's answers to them are the text. The text is " +
+    `divided into windows of ${WINDOW} tokens; rabbit compare --help defines the figures. A longer --text gives tighter ` +
+    "estimates.",
   ],
   example: "rabbit advise SmolLM2-135M",
   async run({ positionals: [input], values: { text: path, threads } }, out) {

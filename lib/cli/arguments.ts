@@ -1,6 +1,6 @@
 /**
- * The command line. Flags and arguments are declared once, with their types and defaults; the parser, its checks, the
- * help, the completions, the manual page and docs/commands.md come from the declaration.
+ * Parses the command line. Each flag and argument is declared once, with its type and default. The parser, the help,
+ * the completions, the manual page and docs/commands.md are derived from the declaration.
  *
  * @module
  */
@@ -13,31 +13,31 @@ import { quote } from "../errors.ts";
 import { UsageError } from "./errors.ts";
 import type { Output } from "./output.ts";
 
-/** What a value may be. */
+/** The type of a value. */
 export type Type =
-  /** A whole number of `min` or more, to `max`. */
+  /** A whole number from `min` to `max` (default: no limit). */
   | { readonly kind: "integer"; readonly min: number; readonly max?: number }
-  /** A number of `min` to `max`, or above `above` and up to `max`. */
+  /** A number from `min` (default: 0) to `max`, or above `above` and at most `max`. */
   | { readonly kind: "number"; readonly min?: number; readonly above?: number; readonly max: number }
-  /** One of a few words or numbers. */
+  /** One of several words or numbers. */
   | { readonly kind: "choice"; readonly of: readonly (string | number)[] }
-  /** The path of a directory, of a file, or of either. */
+  /** The path of a directory, a file, or either. */
   | { readonly kind: "path"; readonly of: "directory" | "file" | "any" }
-  /** Any text that is not empty. */
+  /** A text that is not empty. */
   | { readonly kind: "text" };
 
 /** One option of a command. */
 export interface Flag {
-  /** What its value may be; absent for a flag that is on or off. */
+  /** The type of its value; undefined for a boolean flag. */
   readonly type?: Type;
-  /** What stands for the value in the help, where the type's own word says too little. */
+  /** The name of the value in the help, if that of the type is too vague. */
   readonly value?: string;
   readonly help: string;
-  /** The value where the flag is not given. */
+  /** The value if the flag is not given. */
   readonly default?: string | number;
-  /** What holds where the flag is not given, in words: for the help, where `default` is absent or says too little. */
+  /** The default in words, for the help, if `default` is undefined or too vague. */
   readonly unset?: string;
-  /** The command is refused without it. */
+  /** Whether the command is refused without it. */
   readonly required?: boolean;
 }
 
@@ -50,49 +50,49 @@ export interface Positional {
   readonly type: Type;
   readonly help: string;
   readonly optional?: boolean;
-  /** The last one of a command may stand for one argument or more. */
+  /** Whether it takes one argument or more; only for the last one. */
   readonly many?: boolean;
   /** A flag that gives the same argument. */
   readonly alias?: string;
 }
 
-/** The value of a type. */
+/** The type of a value in TypeScript. */
 type Given<T extends Type> = T extends { readonly kind: "integer" | "number" } ? number
   : T extends { readonly kind: "choice"; readonly of: readonly (infer C)[] } ? C
   : string;
 
-/** The values of flags by their names: undefined where a flag without a default is not given. */
+/** The values of flags by their names; undefined if a flag without a default is not given. */
 export type Values<F extends Flags> = {
   readonly [K in keyof F]: F[K] extends { readonly type: infer T extends Type }
     ? Given<T> | (F[K] extends { readonly default: string | number } | { readonly required: true } ? never : undefined)
     : boolean;
 };
 
-/** A command as main.ts, the help and the completions know it. */
+/** A declared command. */
 export interface Command {
   readonly name: string;
   readonly summary: string;
-  /** The heading under which the help lists it; absent for what a user of the program needs first. */
+  /** Its heading in the help; undefined for the main commands, which have none. */
   readonly group?: "development" | "other";
-  /** The first word of its result lines, if it is not the name in capitals. */
+  /** The first word of its result lines (default: the name in capitals). */
   readonly word?: string;
   readonly positionals: readonly Positional[];
-  /** The arguments where none is given at all. */
+  /** The arguments to use if none is given. */
   readonly absent?: readonly string[];
   readonly flags: Flags;
   readonly example: string;
-  /** What the results mean, for the help: paragraphs, and tables of terms and their explanations. */
+  /** An explanation of the results for the help: paragraphs, and tables of terms. */
   readonly details?: readonly Detail[];
-  /** What the exit status 0 and 1 mean, where 1 is possible. */
+  /** The meaning of the exit status 0 and 1, if 1 is possible. */
   readonly verdict?: string;
   /** Runs the command and returns its exit status: 0 or 1. */
   run(args: Arguments, out: Output): Promise<number>;
 }
 
-/** A paragraph, or rows of a term and what it means. */
+/** A paragraph, or rows of terms and their meanings. */
 export type Detail = string | readonly (readonly [term: string, meaning: string])[];
 
-/** Declares a command; `run` gets the values of the declared flags with their types. */
+/** Declares a command. `run` gets the values of the flags with their types. */
 export function command<const F extends Flags>(
   declared: Omit<Command, "flags" | "run"> & {
     readonly flags: F;
@@ -102,16 +102,16 @@ export function command<const F extends Flags>(
   return declared;
 }
 
-/** `--threads`, of every command that computes. */
+/** `--threads` of every command that computes. */
 export const THREADS = {
   type: { kind: "integer", min: 1, max: MAX_THREADS },
   help: "threads to use",
   default: DEFAULT_THREADS,
   unset: "one for each processor",
 } as const satisfies Flag;
-/** `--force`, of the commands that write a checkpoint. */
-export const FORCE = { help: "replace a checkpoint that is there" } as const satisfies Flag;
-/** A path of a checkpoint. */
+/** `--force` of the commands that write a checkpoint. */
+export const FORCE = { help: "overwrite an existing checkpoint" } as const satisfies Flag;
+/** The path of a checkpoint. */
 export const CHECKPOINT = { kind: "path", of: "any" } as const satisfies Type;
 /** A number of tokens. */
 export const COUNT = { kind: "integer", min: 1 } as const satisfies Type;
@@ -122,17 +122,17 @@ export const DIRECTORY = { kind: "path", of: "directory" } as const satisfies Ty
 /** The path of a file. */
 export const FILE = { kind: "path", of: "file" } as const satisfies Type;
 
-/** The flags that every command has. */
+/** The flags of every command. */
 export const COMMON = {
   json: { help: "print one JSON object instead of lines, and an error as one JSON object on standard error" },
   quiet: { help: "print no progress and no warnings (or -q)" },
   help: { help: "print this help (or -h)" },
 } as const satisfies Flags;
 
-/** Flags of one letter, and what they stand for. */
+/** The flags of one letter and their long forms. */
 const SHORT: Readonly<Record<string, string>> = { "-h": "--help", "-q": "--quiet" };
 
-/** What stands for a value in the help. */
+/** The name of a value in the help. */
 export function valueOf({ type, value }: { readonly type?: Type; readonly value?: string }): string | undefined {
   if (value !== undefined || type === undefined) return value;
   if (type.kind === "choice") return type.of.join("|");
@@ -143,9 +143,9 @@ export function valueOf({ type, value }: { readonly type?: Type; readonly value?
 /** The arguments of a command, after parsing. */
 export class Arguments<V = Readonly<Record<string, unknown>>> {
   /**
-   * @param positionals one for each that the command declares, and more of the last one if it may be many
-   * @param values of the flags, defaults included
-   * @param given the values of flags, as they are on the command line
+   * @param positionals one for each that the command declares; the last one may be repeated if it is `many`
+   * @param values the values of the flags, including defaults
+   * @param given the values of the flags as they are on the command line
    */
   constructor(
     readonly positionals: readonly string[],
@@ -153,25 +153,25 @@ export class Arguments<V = Readonly<Record<string, unknown>>> {
     readonly given: ReadonlyMap<string, string>,
   ) {}
 
-  /** The error for a value that fails a check of the command's own. */
+  /** Returns the error for a value that fails a check of the command. */
   invalid(flag: string & keyof V, wanted: string): UsageError {
     return invalid(`--${flag}`, wanted, this.given.get(flag)!);
   }
 }
 
-/** What every command is told, whatever it is. */
+/** The values of the flags of every command. */
 export interface Common {
   readonly json: boolean;
   readonly quiet: boolean;
   readonly help: boolean;
 }
 
-/** Reads the arguments that follow a command's name. @throws {UsageError} */
+/** Parses the arguments after the name of a command. @throws {UsageError} */
 export function parse(command: Command, argv: readonly string[]): { args: Arguments; common: Common } {
   const lossy = argv.find((argument) => argument.includes("\ufffd"));
   if (lossy !== undefined) {
-    // Deno gives U+FFFD for each byte that is not UTF-8: no one can tell what was meant.
-    throw new UsageError(`the argument ${quote(lossy)} is not UTF-8, or has U+FFFD, which stands for what is not`);
+    // Deno replaces bytes that are not UTF-8 by U+FFFD, so the original argument is unknown.
+    throw new UsageError(`the argument ${quote(lossy)} is not UTF-8, or contains U+FFFD, which replaces invalid bytes`);
   }
   const flags: Flags = { ...command.flags, ...COMMON };
   const aliases = command.positionals.flatMap(({ alias }) => alias ?? []);
@@ -203,8 +203,8 @@ export function parse(command: Command, argv: readonly string[]): { args: Argume
 }
 
 /**
- * Refuses what parseArgs takes in silence (a flag without its value, a value for a switch, an empty value), and ties
- * values to their flags, so that one that begins with a dash is a value too. Flags of one letter become long ones.
+ * Refuses what parseArgs accepts silently: a flag without its value, a value for a boolean flag, an empty value. Joins
+ * values to their flags, so that a value may begin with a dash, and replaces flags of one letter by their long forms.
  */
 function tieValues(argv: readonly string[], valued: string[], switches: string[]): string[] {
   const tied: string[] = [];
@@ -225,7 +225,7 @@ function tieValues(argv: readonly string[], valued: string[], switches: string[]
   return tied;
 }
 
-/** The arguments in the places that the command declares for them, those that a flag gives included. */
+/** The positional arguments in the order of their declaration, including those given by their alias. */
 function arrange(command: Command, words: readonly string[], given: ReadonlyMap<string, string>): string[] {
   const { name, positionals, absent } = command;
   const hint = `see rabbit ${name} --help`;
@@ -247,14 +247,14 @@ function arrange(command: Command, words: readonly string[], given: ReadonlyMap<
   return arranged;
 }
 
-/** The value of a flag: what is given, or its default. @throws {UsageError} */
+/** The value of a flag: the given one, or the default. @throws {UsageError} */
 function read(command: Command, name: string, flag: Flag, text: string | undefined): string | number | undefined {
   if (text !== undefined) return readValue(`--${name}`, flag.type!, text);
   if (!flag.required) return flag.default;
   throw new UsageError(`--${name} ${valueOf(flag)} is missing; see rabbit ${command.name} --help`);
 }
 
-/** @throws {UsageError} it is none of the type */
+/** Parses a value. @throws {UsageError} it is not of the type */
 function readValue(name: string, type: Type, text: string): string | number {
   switch (type.kind) {
     case "integer": {
@@ -289,7 +289,7 @@ function invalid(name: string, wanted: string, found: string): UsageError {
   return new UsageError(`${name} takes ${wanted}, found ${quote(found)}`);
 }
 
-/** The error for a word that is none of `known`, with the nearest of them where one is near. */
+/** Returns the error for an unknown word, with the nearest known word if it is similar. */
 export function unknown(what: string, word: string, known: readonly string[], help: string): UsageError {
   const nearest = closestString(word, known);
   const near = nearest !== undefined && levenshteinDistance(word, nearest) <= Math.max(2, word.length / 3);

@@ -1,3 +1,9 @@
+/**
+ * `rabbit compare`: compares two checkpoints, on a prompt or on a text.
+ *
+ * @module
+ */
+
 import { DEFAULT_WIDTH } from "../format/blocks.ts";
 import { join } from "@std/path/join";
 import { COMPARE_STEPS, compareModels } from "../library/compare.ts";
@@ -12,24 +18,24 @@ import { UsageError } from "./errors.ts";
 import { decoderOf, memory, PROMPT_FLAGS, promptOf } from "./model.ts";
 import { Fixed } from "./output.ts";
 
-/** A reference larger than this is another file. */
+/** The size limit of a reference. */
 const MAX_REFERENCE_BYTES = 10_000_000;
 
-/** What a guest has in its initramfs (tools/guest): the arguments where none is given. */
+/** The default arguments: the checkpoints in the initramfs of a guest (tools/guest). */
 const GUEST = ["/model.safetensors", `/model-q${DEFAULT_WIDTH.bits}.safetensors`];
 
 /** `rabbit compare` */
 export const compareCommand = command({
   name: "compare",
-  summary: "decode one prompt with two checkpoints: is the answer kept, how far do the logits move",
+  summary: "compare a quantized checkpoint with the float one: answer and logits of a prompt, or predictions of a text",
   positionals: [
     { name: "FLOAT", type: CHECKPOINT, help: "the float checkpoint, a directory or a file" },
-    { name: "QUANT", type: CHECKPOINT, help: "the quantized one" },
+    { name: "QUANT", type: CHECKPOINT, help: "the quantized checkpoint" },
     {
       name: "CONFIG",
       type: FILE,
       optional: true,
-      help: "the configuration of both (default: config.json beside FLOAT)",
+      help: "the configuration of both (default: config.json in the directory of FLOAT)",
     },
   ],
   absent: GUEST,
@@ -38,17 +44,17 @@ export const compareCommand = command({
     steps: { type: COUNT, default: COMPARE_STEPS, help: "tokens to decode" },
     reference: {
       type: FILE,
-      unset: "reference.json beside FLOAT, if it exists",
-      help: "a JSON file with prompt_ids and tokens to compare both answers with",
+      unset: "reference.json in the directory of FLOAT, if it exists",
+      help: "expected tokens (JSON with prompt_ids and tokens)",
     },
     ...TEXT_FLAGS,
     threads: THREADS,
   },
   verdict: "0 the answer is kept (or the text is measured), 1 the tokens differ",
   details: [
-    `Without FLOAT and QUANT they are ${GUEST.join(" and ")}, the checkpoints of a guest.`,
-    "The answers are also printed as text, if there is a tokenizer, and are compared with a reference, if one is known " +
-    "for the prompt.",
+    `FLOAT and QUANT default to ${GUEST.join(" and ")}, the checkpoints of a guest.`,
+    "The answers are also printed as text if there is a tokenizer, and compared with a reference if there is one for the " +
+    "prompt.",
     ...TEXT_DETAILS,
   ],
   example: "rabbit compare SmolLM2-135M SmolLM2-135M-q8",
@@ -70,7 +76,7 @@ export const compareCommand = command({
       out.group("text_float", { text: tokenizer.decode(traced.tokens) });
       out.group("text_quant", { text: tokenizer.decode(compared.tokens) });
     }
-    // A guest prints the same lines whatever is known.
+    // A guest always prints the same lines.
     if (reference !== undefined || floatPath === GUEST[0]) {
       out.line({
         reference_float: agrees(reference, traced.tokens),
@@ -96,7 +102,7 @@ export const compareCommand = command({
   },
 });
 
-/** The tokens that the prompt is known to give, or undefined when nothing is known. */
+/** The expected tokens; undefined if unknown for this model and prompt. */
 function referenceOf(asked: string | undefined, { checkpoint, config }: Model, prompt: readonly number[]) {
   const beside = join(checkpoint.directory, "reference.json");
   const path = asked ?? (exists(beside) ? beside : undefined);

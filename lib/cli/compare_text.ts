@@ -1,5 +1,5 @@
 /**
- * `rabbit compare --text`: how well both models predict a text.
+ * `rabbit compare --text`: measures how well both models predict a text.
  *
  * @module
  */
@@ -15,10 +15,10 @@ import { UsageError } from "./errors.ts";
 import { memory, textIds, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
 
-/** Hours of work for the smallest model; a file larger than this is another one. */
+/** The size limit of a text: hours of work even for a small model. */
 export const MAX_TEXT_BYTES = 100_000_000;
 
-/** The flags of a measurement by text. */
+/** The flags of a measurement on a text. */
 export const TEXT_FLAGS = {
   text: { type: FILE, help: "measure how well both models predict a text (UTF-8), instead of a prompt" },
   window: {
@@ -33,42 +33,41 @@ export const TEXT_FLAGS = {
   },
 } as const satisfies Flags;
 
-/** What the results of a text mean, for the help. */
+/** An explanation of the results, for the help. */
 export const TEXT_DETAILS: readonly Detail[] = [
-  "With --text both checkpoints are held in memory, and every window begins without a context and without special " +
-  "tokens. All tokens of a window but its first are scored; where windows overlap, those that no window before has " +
-  "scored: with a stride below the window, the last N = stride of each window but the first. (llama.cpp's perplexity " +
-  "tool, which has the same window, scores only the second half of each, where the context is longer: its figures are " +
-  "lower.)",
+  "With --text both checkpoints are in memory at the same time, and every window begins without a context and without " +
+  "special tokens. All tokens of a window but the first are scored. If the stride is less than the window, windows " +
+  "overlap, and each window but the first scores only its last N = stride tokens. (llama.cpp's perplexity tool has the " +
+  "same window but scores only its second half, where the context is longer, so its figures are lower.)",
   [
     [
       "perplexity",
-      "exp of the mean of -log p(right token); error: its standard error, that of the mean times the perplexity; ratio is " +
-      "quant / float, with the error of the differences token by token",
+      "exp of the mean of -log p(token), with its standard error; ratio is quant / float, with the standard error of the " +
+      "differences per token",
     ],
     [
       "kl",
-      "Kullback-Leibler divergence of QUANT from FLOAT for each token, in nats: sum of p (log p - log q); mean and its " +
-      "standard error, median, 99.9% quantile (p999), largest",
+      "Kullback-Leibler divergence of QUANT from FLOAT per token, in nats: sum of p (log p - log q); mean and its standard " +
+      "error, median, 99.9% quantile (p999), maximum",
     ],
-    ["same_top", "part of the tokens where both models have the same most probable one"],
-    ["prob", "change of the probability of the right token, q - p: root mean square, and mean"],
+    ["same_top", "fraction of tokens where both models have the same most probable token"],
+    ["prob", "change of the probability of the text's token, q - p: root mean square, and mean"],
   ],
-  "With --text there is no verdict: the exit status is 0. The definitions are those of llama.cpp's " +
+  "With --text there is no verdict, and the exit status is 0. The definitions are those of llama.cpp's " +
   "tools/perplexity/README.md.",
 ];
 
-/** A text to measure, as the command line has it. */
+/** A text to measure, as given on the command line. */
 interface Asked {
   readonly path: string;
   readonly window?: number;
   readonly stride?: number;
 }
 
-/** The flags that textOf looks at. */
+/** The values of {@link TEXT_FLAGS}. */
 type TextValues = Values<typeof TEXT_FLAGS>;
 
-/** What is asked of a text; undefined if nothing is. @throws {UsageError} flags that exclude each other */
+/** The text to measure, if one is given. @throws {UsageError} flags exclude each other */
 export function textOf({ values: { text: path, window, stride }, given }: Arguments<TextValues>): Asked | undefined {
   const first = (names: readonly string[]) => names.find((name) => given.has(name));
   if (path === undefined) {
@@ -81,8 +80,8 @@ export function textOf({ values: { text: path, window, stride }, given }: Argume
   return { path, window, stride };
 }
 
-/** A text, cut into windows. */
-export interface Text {
+/** A text file, divided into windows. */
+export interface WindowedFile {
   readonly file: string;
   readonly ids: readonly number[];
   readonly window: number;
@@ -91,11 +90,11 @@ export interface Text {
 }
 
 /**
- * Reads a text with the tokenizer of the first model, and cuts it into windows that all models can take.
+ * Reads a text with the tokenizer of the first model, and divides it into windows.
  *
- * @throws {UsageError} the text, the window or the stride can't be had
+ * @throws {UsageError} the text is too short, or the window or the stride is too large for a model
  */
-export function openText(asked: Asked, models: readonly Model[]): Text {
+export function openText(asked: Asked, models: readonly Model[]): WindowedFile {
   const [{ config }] = models;
   const longest = Math.min(...models.map(({ config }) => longestContext(config)));
   const window = asked.window ?? Math.min(WINDOW, longest);
@@ -115,12 +114,12 @@ export function openText(asked: Asked, models: readonly Model[]): Text {
   return { file: asked.path, ids, window, stride, windows: windowsOf(ids.length, window, stride) };
 }
 
-/** How well each quantized model predicts a text, beside the float one, with a bar. */
+/** Measures how well each model predicts a text, with a progress bar. */
 export async function predictText(
   label: string,
   float: Model,
   quants: readonly Model[],
-  text: Text,
+  text: WindowedFile,
   threads: number,
 ): Promise<Divergence[]> {
   return await withBar(
@@ -131,7 +130,7 @@ export async function predictText(
   );
 }
 
-/** Measures a text and prints the results. @throws {UsageError} the text, the window or the stride can't be had */
+/** Measures a text and prints the results. @throws {UsageError} as {@link openText} */
 export async function compareText(
   float: Model,
   quant: Model,
@@ -155,7 +154,7 @@ export async function compareText(
   return 0;
 }
 
-/** The results of a text by the words of their lines. */
+/** The figures of a text by the names of their lines. */
 export function divergenceFields(measured: PredictionFigures): { [Word in keyof PredictionFigures]: Fields } {
   const { perplexity, kl, same_top, prob } = measured;
   const { ratio, ratio_error, ...values } = perplexity;
@@ -167,7 +166,7 @@ export function divergenceFields(measured: PredictionFigures): { [Word in keyof 
   };
 }
 
-/** Figures with the digits that a line shows. */
+/** Sets the number of digits that a line shows. */
 export function fixed(figures: Readonly<Record<string, Figure | undefined>>, digits: number): Fields {
   return Object.fromEntries(
     Object.entries(figures).map(([key, figure]) => {

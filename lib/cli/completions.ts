@@ -1,3 +1,9 @@
+/**
+ * `rabbit completions`: prints completion scripts for bash, zsh and fish.
+ *
+ * @module
+ */
+
 import { type Command, command, COMMON, type Flag, type Positional, type Type, valueOf } from "./arguments.ts";
 import { describe } from "./help.ts";
 
@@ -9,7 +15,7 @@ const TOP = ["--help", "--version"];
 /**
  * `rabbit completions`
  *
- * @param commands all commands, this one too: read when the command runs
+ * @param commands all commands, including this one; read when the command runs
  */
 export function completionsCommand(commands: readonly Command[]): Command {
   return command({
@@ -26,12 +32,12 @@ export function completionsCommand(commands: readonly Command[]): Command {
   });
 }
 
-/** The completion script for a shell, without a line's end after the last one. */
+/** The completion script for a shell, without a final newline. */
 export function completions(shell: typeof SHELLS[number], commands: readonly Command[]): string {
   return { bash, zsh, fish }[shell](commands);
 }
 
-/** A flag, an alias of an argument included, or an argument, and its name. */
+/** A flag, or an argument with an alias, and its name. */
 type Named = Flag & { readonly name: string };
 
 function valuedOf({ flags, positionals }: Command): Named[] {
@@ -49,12 +55,12 @@ function choicesOf(type: Type): string[] {
   return type.kind === "choice" ? type.of.map(String) : [];
 }
 
-/** Whether an argument may be left out. */
+/** Whether an argument is optional. */
 function mayLack({ absent }: Command, { optional }: Positional): boolean {
   return optional === true || absent !== undefined;
 }
 
-/** A text in single quotes, as the three shells read it. */
+/** Quotes a text for all three shells. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
@@ -85,7 +91,7 @@ _rabbit_paths() {
 }
 _rabbit() {
   local current=\${COMP_WORDS[COMP_CWORD]} previous=\${COMP_WORDS[COMP_CWORD - 1]} command=\${COMP_WORDS[1]}
-  # bash takes --flag=value for three words.
+  # bash splits --flag=value into three words.
   if [[ $current == = ]]; then
     current=
   elif [[ $previous == = ]]; then

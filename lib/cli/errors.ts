@@ -6,32 +6,32 @@
 
 import { type CheckpointError, RabbitError } from "../errors.ts";
 
-/** The command line, or what it asks for, is wrong. */
+/** The command line is invalid. */
 export class UsageError extends RabbitError {
   override name = "UsageError";
 }
 
-/** The checkpoint breaks the format, which is the answer to the question of `verify`: exit status 1. */
+/** The checkpoint that `verify` checks is invalid, which is a result and no failure: the exit status is 1. */
 export class NotSound extends RabbitError {
   override name = "NotSound";
 
-  /** @param cause says where */
+  /** @param cause the error with its place */
   constructor(override readonly cause: CheckpointError) {
     super(cause.message, cause.code, { cause });
   }
 }
 
-/** A signal asked the program to end. */
+/** A signal interrupted the program. */
 export class Interrupted extends RabbitError {
   override name = "Interrupted";
 
-  /** @param status the exit status that a shell gives a program that died of the signal */
+  /** @param status the exit status that a shell reports for the signal */
   constructor(signal: string, readonly status: number) {
     super(`interrupted by ${signal}; nothing was written`);
   }
 }
 
-/** The reader of standard output has gone: nothing is left to do, and nothing is wrong. */
+/** The reader of standard output has closed the pipe. The program ends, and this is not an error. */
 export class ClosedPipe extends Error {
   override name = "ClosedPipe";
 }

@@ -1,3 +1,9 @@
+/**
+ * `rabbit export`: writes a GGUF file.
+ *
+ * @module
+ */
+
 import { exportGguf, planExport } from "../gguf/export.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
 import { CHECKPOINT, command, FILE, FORCE, TEXT } from "./arguments.ts";
@@ -15,10 +21,10 @@ export const exportCommand = command({
     pre: {
       type: TEXT,
       value: "NAME",
-      unset: "found from tokenizer.json",
-      help: "llama.cpp's name for how the tokenizer splits a text",
+      unset: "derived from tokenizer.json",
+      help: "llama.cpp's name for the pre-tokenizer",
     },
-    force: { ...FORCE, help: "replace a file that is there" },
+    force: { ...FORCE, help: "overwrite an existing file" },
   },
   example: "rabbit export SmolLM2-135M-q8 SmolLM2-135M-q8.gguf",
   async run({ positionals: [input, path], values: { pre, force } }, out) {
@@ -29,14 +35,14 @@ export const exportCommand = command({
       const { directory } = source;
       warn(
         "export",
-        `${directory} has no tokenizer${unreadVocabulary(directory)}, so ${path} takes and gives ids alone`,
+        `${directory} has no tokenizer${unreadVocabulary(directory)}, so ${path} has none`,
       );
     }
     if (config.window !== undefined && config.window < config.maxPositions) {
       warn(
         "export",
-        `llama.cpp computes no sliding window in this architecture: with more than ${config.window} tokens its ` +
-          "results are not the model's",
+        `llama.cpp does not support the sliding window of this architecture: beyond ${config.window} tokens its ` +
+          "results differ from the model's",
       );
     }
     out.line({

@@ -1,3 +1,9 @@
+/**
+ * `rabbit gate`: checks the kernels on the current machine at every width.
+ *
+ * @module
+ */
+
 import { WIDTHS } from "../format/blocks.ts";
 import { GATE_STEPS, prepareGate, runGate } from "../dev/gate.ts";
 import { Pool } from "../kernels/pool.ts";
@@ -10,7 +16,7 @@ import { Fixed, interruptible, type Output } from "./output.ts";
 export const gateCommand = command({
   name: "gate",
   group: "development",
-  summary: "check this machine: exact weights must decode alike before and after quantizing, at every width",
+  summary: "check this machine: exactly representable weights must decode the same before and after quantizing",
   positionals: [],
   flags: { threads: THREADS },
   verdict: "0 passed, 1 failed",

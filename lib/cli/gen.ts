@@ -1,3 +1,9 @@
+/**
+ * `rabbit gen`: generates a model with random weights.
+ *
+ * @module
+ */
+
 import { join } from "@std/path/join";
 import { WIDTHS } from "../format/blocks.ts";
 import { MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
@@ -12,21 +18,21 @@ export const genCommand = command({
   group: "development",
   summary: "write a small development model with random weights",
   positionals: [
-    { name: "OUT", type: DIRECTORY, alias: "out", help: "the directory; created if it does not exist" },
+    { name: "OUT", type: DIRECTORY, alias: "out", help: "the output directory, created if missing" },
   ],
   flags: {
     seed: {
       type: { kind: "integer", min: 0, max: 2 ** 32 - 1 },
       default: 0,
-      help: "another seed gives other weights",
+      help: "random seed of the weights",
     },
-    exact: { type: BITS, help: "weights that quantizing to that many bits does not change (those of the gate)" },
+    exact: { type: BITS, help: "weights that quantizing to this number of bits does not change, as in the gate" },
     force: FORCE,
   },
   example: "rabbit gen dev && rabbit quantize dev dev-q4",
   async run({ positionals: [directory], values: { seed, exact: bits, force } }, out) {
     const levels = WIDTHS.find((format) => format.bits === bits)?.levels;
-    // A signal waits until the files have their names.
+    // A signal is handled after the files have been renamed.
     await interruptible(() => Promise.resolve(generate(directory, { seed, exact: levels, force })));
     const { tensors, files } = openCheckpoint(directory);
     const model = join(directory, MODEL_FILE);

@@ -1,78 +1,78 @@
 /**
- * The help of the program and of its commands, from the table of commands.
+ * Prints the help of the program and of its commands from the table of commands.
  *
  * @module
  */
 
 import { type Command, COMMON, type Flag, type Flags, type Positional, valueOf } from "./arguments.ts";
 
-/** What the program is. */
+/** The purpose of the program. */
 export const PROGRAM = "make, check and run quantized checkpoints of Llama-family language models";
 
-/** What the exit status means. */
+/** The meanings of the exit status. */
 export const EXITS: readonly (readonly [string, string])[] = [
   ["0", "yes, or done"],
   ["1", "the answer is no"],
-  ["2", "trouble: wrong usage, input that can't be read or is refused, a full disk"],
+  ["2", "trouble: invalid usage, input that cannot be read or is refused, a full disk"],
   ["129, 130, 131, 143", "interrupted by SIGHUP, SIGINT, SIGQUIT, SIGTERM; nothing is left behind"],
 ];
 
-/** The variables of the environment that the program reads. */
+/** The environment variables that the program reads. */
 export const ENVIRONMENT: readonly (readonly [string, string])[] = [
-  ["RABBIT_DEBUG", "adds the stack trace to an error, if it is set and not empty"],
-  ["TERM", "progress is shown if it is set, not empty and not dumb"],
-  ["RABBIT_CHECKED", "if it is set and not empty, rabbit refuses to run without the engine's checks of addresses"],
+  ["RABBIT_DEBUG", "if set and not empty, errors include a stack trace"],
+  ["TERM", "if set, not empty and not dumb, progress is shown"],
+  ["RABBIT_CHECKED", "if set and not empty, rabbit refuses to run without the engine's bounds checks"],
 ];
 
 /** How errors are reported. */
 export const ERRORS =
-  "An error is one line on standard error. With --json errors and warnings are JSON objects, one a " +
-  "line, of which all but kind and message may be absent:";
+  "An error is one line on standard error. With --json each error and each warning is a JSON object on one line. All keys " +
+  "but kind and message are optional:";
 
-/** The keys of an error's object: see messages.ts. */
+/** The keys of the object of an error: see messages.ts. */
 export const ERROR_KEYS: readonly (readonly [string, string])[] = [
   [
     "kind",
-    "usage, checkpoint (a file is not what it should be), output (what would be overwritten), system (such as a full disk), " +
-    "limit (more than the model or the memory has room for), numeric (a value is not finite), interrupted, internal, or warning",
+    "usage, checkpoint (a file is invalid), output (a file would be overwritten), system (for example a full disk), limit " +
+    "(the model or the memory is too small), numeric (a value is not finite), interrupted, internal, or warning",
   ],
   ["file", "the file or directory"],
   ["tensor", "the tensor in the file"],
   ["field", "the field of the file"],
-  ["message", "the whole message, in one line"],
-  ["advice", "what to do, or what is needed: the end of the message"],
+  ["message", "the whole message, on one line"],
+  ["advice", "what to do, or what is required: the end of the message"],
 ];
 
-/** The terms of a table are in a column of their own, but for longer ones. */
+/** The widest column of terms; a longer term has a line of its own. */
 const MAX_TERM = 26;
 
-/** The fewest columns that are left for what stands beside the terms. */
+/** The minimum number of columns for the text next to the terms. */
 const MIN_COLUMNS = 20;
 
-/** Words as a sentence lists them. */
+/** Joins words as in a sentence: a, b or c. */
 export function list(words: readonly string[], conjunction = "or"): string {
   return words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} ${conjunction} ${words.at(-1)}`;
 }
 
-/** A flag as it is typed. */
+/** A flag and its value, as typed. */
 export function spell(name: string, flag: Flag): string {
   const value = valueOf(flag);
   return value === undefined ? `--${name}` : `--${name} ${value}`;
 }
 
-/** What a flag does, and what holds without it. */
+/** The help of a flag, with its default. */
 export function describe({ help, required, unset, default: value }: Flag): string {
   if (required) return `${help} (required)`;
   if (unset !== undefined) return `${help} (default: ${unset})`;
   return value === undefined ? help : `${help} (default ${value})`;
 }
 
-/** What an argument is. */
+/** The help of an argument, with its alias. */
 export function describeArgument({ name, help, alias }: Positional): string {
   return alias === undefined ? help : `${help} (or --${alias} ${name})`;
 }
 
-/** What follows a command's name, part by part. */
+/** The parts of a command's usage after its name. */
 export function usageOf({ flags, positionals, absent }: Command): string[] {
   const names = positionals.map(({ name, optional, many }) => optional ? `[${name}]` : many ? `${name}...` : name);
   return [
@@ -83,7 +83,7 @@ export function usageOf({ flags, positionals, absent }: Command): string[] {
   ];
 }
 
-/** What the exit status of a command means. */
+/** The meanings of the exit status of a command. */
 export function statusOf({ verdict }: Command): string {
   return `${verdict ?? "0 done"}, 2 trouble`;
 }
@@ -98,7 +98,7 @@ export function argumentRows({ positionals }: Command): [string, string][] {
   return positionals.map((positional) => [positional.name, describeArgument(positional)]);
 }
 
-/** A command with all that may follow it, after a word; the lines are at most `columns` long. */
+/** The usage of a command, wrapped to `columns`. */
 export function usage(command: Command, columns: number, before = ""): string {
   const head = `${before}rabbit ${command.name} `;
   return head + wrapWords(usageOf(command), columns, head.length);
@@ -139,7 +139,9 @@ export function programHelp(commands: readonly Command[], columns: number): stri
   ].join("\n\n");
 }
 
-/** Rows of a term and a text beside it; below it where the term is long, or the columns are few. */
+/**
+ * Formats rows of a term and a text. The text is next to the term, or below it if the term is long or columns are few.
+ */
 function table(rows: readonly (readonly [string, string])[], columns: number, least = 0): string {
   const widths = rows.map(([term]) => term.length).filter((width) => width <= MAX_TERM);
   const width = Math.max(least, ...widths);
@@ -151,12 +153,12 @@ function table(rows: readonly (readonly [string, string])[], columns: number, le
   }).join("\n");
 }
 
-/** A text in lines of at most `columns`, all but the first of which are indented, as the first is already. */
+/** Wraps a text to `columns`. `indent` is that of every line; the caller indents the first. */
 function wrap(text: string, columns: number, indent = 0): string {
   return wrapWords(text.split(" "), columns, indent);
 }
 
-/** The same of words that are kept whole, although they may have spaces. */
+/** The same for words, which are not broken even if they contain spaces. */
 function wrapWords(words: readonly string[], columns: number, indent: number): string {
   let line = "";
   const lines: string[] = [];

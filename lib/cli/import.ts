@@ -1,3 +1,9 @@
+/**
+ * `rabbit import`: converts a GGUF file to a checkpoint.
+ *
+ * @module
+ */
+
 import { join } from "@std/path/join";
 import { WIDTHS } from "../format/blocks.ts";
 import { MODEL_FILE } from "../format/checkpoint.ts";
@@ -9,29 +15,29 @@ import { warn, withBar } from "./output.ts";
 
 const readable = READABLE.map(({ name }) => name);
 
-/** What `--dtype same` keeps as blocks. */
+/** The quantized types that `--dtype same` keeps. */
 const kept = WIDTHS.flatMap(({ name, ggml }) => ggml === undefined ? [] : [`${ggml} as ${name}`]);
 
 /** `rabbit import` */
 export const importCommand = command({
   name: "import",
-  summary: "write a GGUF file as a checkpoint",
+  summary: "convert a GGUF file to a checkpoint",
   positionals: [
     { name: "GGUF", type: FILE, alias: "gguf", help: `the file; its tensors may be ${list(readable)}` },
     {
       name: "OUT",
       type: DIRECTORY,
       alias: "out",
-      help: "the directory for the checkpoint; created if it does not exist",
+      help: "the output directory, created if missing",
     },
   ],
   flags: {
     dtype: {
       type: { kind: "choice", of: DTYPES },
-      unset: "bf16, or the float dtype that all have",
-      help: `what the matrices become; same keeps ${list(kept, "and")}`,
+      unset: "the float dtype of all matrices if it is the same, else bf16",
+      help: `dtype of the matrices; same keeps ${list(kept, "and")}`,
     },
-    force: { ...FORCE, help: "replace files that are in OUT" },
+    force: { ...FORCE, help: "overwrite existing files in OUT" },
   },
   example: "rabbit import SmolLM2-135M-Q8_0.gguf SmolLM2-135M --dtype same",
   async run({ positionals: [path, directory], values: { dtype, force } }, out) {

@@ -1,3 +1,9 @@
+/**
+ * `rabbit infer`: generates text with one checkpoint.
+ *
+ * @module
+ */
+
 import { Sampler } from "../text/sample.ts";
 import { type ChatTemplate, type Message, readChatTemplate, renderChat } from "../text/chat.ts";
 import { decoding, stopsOf } from "../text/decode.ts";
@@ -17,34 +23,34 @@ import { memory, noTokenizer, PROMPT_FLAGS, promptOf, tokenizerFor } from "./mod
 import { Fixed, onTerminal, type Output, printAnswer, warn } from "./output.ts";
 import { ACTIVATIONS, NARROWEST_FIRST } from "./widths.ts";
 
-/** The page that `mapped` counts in. */
+/** The page size that `mapped` is rounded to. */
 const PAGE_BYTES = 4096;
 
-/** Above this every token is as likely as any other. */
+/** Above this the distribution is practically uniform. */
 const MAX_TEMPERATURE = 100;
 
 const FLAGS = {
   ...PROMPT_FLAGS,
-  chat: { help: "put --prompt into the model's chat template, as what a user says" },
-  system: { type: TEXT, help: "what the chat template says first, as the system" },
+  chat: { help: "format --prompt as a user message with the model's chat template" },
+  system: { type: TEXT, help: "the system message of the chat template" },
   date: {
     type: TEXT,
     value: "YYYY-MM-DD",
-    unset: "today; printed where one asks",
-    help: "the date that a chat template may ask for",
+    unset: "today; printed if the template uses it",
+    help: "the date for the chat template",
   },
-  steps: { type: COUNT, default: 32, help: "the most tokens to decode" },
+  steps: { type: COUNT, default: 32, help: "the maximum number of tokens to decode" },
   stream: {
     help:
-      "standard output is the text alone, as it is decoded, and the results go to standard error; a terminal shows " +
-      "the text as it is decoded anyway",
+      "print only the text to standard output, as it is decoded, and the results to standard error; on a terminal the " +
+      "text is always printed as it is decoded",
   },
   temperature: {
     type: { kind: "number", max: MAX_TEMPERATURE },
     value: "T",
     default: 0,
     unset: "0, greedy",
-    help: "sample each token: 1 as the model has it, less for safer ones",
+    help: "sample each token: 1 uses the model's distribution, less favours probable tokens",
   },
   "top-p": {
     type: { kind: "number", above: 0, max: 1 },
@@ -55,8 +61,8 @@ const FLAGS = {
   },
   seed: {
     type: { kind: "integer", min: 0 },
-    unset: "a random one, which is printed",
-    help: "the same seed samples the same tokens",
+    unset: "a random seed, which is printed",
+    help: "random seed of the sampling",
   },
   activations: {
     type: ACTIVATIONS,
@@ -75,9 +81,9 @@ type Args = Arguments<Values<typeof FLAGS>>;
 /** `rabbit infer` */
 export const inferCommand = command({
   name: "infer",
-  summary: "decode with one checkpoint, greedily or by sampling, and time it",
+  summary: "generate text with one checkpoint, greedily or by sampling, and time it",
   positionals: [
-    { name: "CHECKPOINT", type: CHECKPOINT, alias: "model", help: "the checkpoint, with config.json beside it" },
+    { name: "CHECKPOINT", type: CHECKPOINT, alias: "model", help: "the checkpoint, with config.json in its directory" },
   ],
   flags: FLAGS,
   example: 'rabbit infer SmolLM2-135M-q8 --prompt "The capital of France is"',
@@ -86,8 +92,8 @@ export const inferCommand = command({
     const sampler = samplerOf(args);
     const model = openModel(args.positionals[0]);
     const activations = activationsOf(args, model);
-    const text = new Text(args, out, model);
-    // The threads start while the tokenizer loads.
+    const text = new PromptAndAnswer(args, out, model);
+    // Created first, so that the threads start while the tokenizer is loaded.
     const pool = new Pool({ threads, activations });
     try {
       const prompt = await promptOf(args, model, (prompt) => text.encode(prompt));
@@ -110,7 +116,7 @@ export const inferCommand = command({
   },
 });
 
-/** How tokens are chosen: undefined is greedily. @throws {UsageError} */
+/** The sampler; undefined for greedy decoding. @throws {UsageError} */
 function samplerOf({ values: { temperature, "top-p": topP, seed }, given }: Args): Sampler | undefined {
   if (temperature > 0) return new Sampler({ temperature, topP, seed: seed ?? randomSeed() });
   const without = ["top-p", "seed"].find((flag) => given.has(flag));
@@ -120,7 +126,7 @@ function samplerOf({ values: { temperature, "top-p": topP, seed }, given }: Args
   return undefined;
 }
 
-/** A seed that is short enough to type again. */
+/** A random seed that is short enough to type again. */
 function randomSeed(): number {
   return crypto.getRandomValues(new Uint32Array(1))[0];
 }
@@ -129,7 +135,7 @@ function fieldsOf({ sampling: { temperature, topP, seed } }: Sampler) {
   return { temperature, top_p: topP, seed };
 }
 
-/** @throws {UsageError} they are not for this checkpoint */
+/** The type of activations. @throws {UsageError} the checkpoint does not support it */
 function activationsOf({ values: { activations: asked } }: Args, { checkpoint }: Model): Activations {
   if (asked !== undefined && asked !== "f32" && checkpoint.width === undefined) {
     throw new UsageError(`--activations ${asked} is for quantized checkpoints; a float one is multiplied in f32`);
@@ -137,7 +143,7 @@ function activationsOf({ values: { activations: asked } }: Args, { checkpoint }:
   return asked ?? checkpoint.width?.activations ?? "f32";
 }
 
-/** `--date`: that day, at midnight. @throws {UsageError} there is no such day */
+/** The date of `--date`, at midnight. @throws {UsageError} it is invalid */
 function dateOf(args: Args): Moment | undefined {
   const text = args.values.date;
   if (text === undefined) return undefined;
@@ -153,10 +159,10 @@ interface Task {
   readonly steps: number;
   readonly stops: readonly number[];
   readonly sampler?: Sampler;
-  readonly text: Text;
+  readonly text: PromptAndAnswer;
 }
 
-/** Decodes, and shows the text; the times, in milliseconds, are the model's and the sampler's alone. */
+/** Decodes and prints the text. The times, in milliseconds, are those of the model and the sampler only. */
 function decode(llama: Llama, prompt: readonly number[], { steps, stops, sampler, text }: Task) {
   const tokens: number[] = [];
   let prefill = 0;
@@ -176,23 +182,23 @@ function decode(llama: Llama, prompt: readonly number[], { steps, stops, sampler
   return { tokens, prefill, ms };
 }
 
-/** The text of a run: the prompt's way in, and the answer's way out. */
-class Text {
+/** Encodes the prompt, and prints the text of the answer. */
+class PromptAndAnswer {
   readonly #args: Args;
   readonly #out: Output;
   readonly #model: Model;
   readonly #chat?: ChatTemplate;
-  /** The time that the template may ask for, and whether it did. */
+  /** The time for the chat template, and whether the template used it. */
   readonly #now: Moment;
   #dated = false;
-  /** Whether the text is shown as it is decoded, and whether on a terminal, where lines follow it. */
+  /** Whether the text is printed while it is decoded, and whether to a terminal, which also gets the result lines. */
   readonly #live: boolean;
   readonly #terminal: boolean;
   #tokenizer?: Tokenizer;
-  /** Undefined until the first token, null where there is no tokenizer that can be used. */
+  /** Undefined until the first token; null if there is no usable tokenizer. */
   #stream?: TextStream | null;
 
-  /** @throws {UsageError} what is asked for needs a file that is not there, or another flag */
+  /** @throws {UsageError} a flag needs a missing file or another flag */
   constructor(args: Args, out: Output, model: Model) {
     const { directory } = model.checkpoint;
     this.#args = args;
@@ -217,7 +223,7 @@ class Text {
     }
   }
 
-  /** The ids of the prompt, in its chat template if that is asked for. */
+  /** The ids of the prompt, formatted with the chat template if requested. */
   async encode(prompt: string): Promise<number[]> {
     this.#tokenizer = tokenizerFor("prompt", this.#model, "use --ids");
     if (this.#chat === undefined) return this.#tokenizer.encode(prompt, true);
@@ -225,39 +231,39 @@ class Text {
     const messages: Message[] = system === undefined ? [] : [{ role: "system", content: system }];
     const { text, dated } = await renderChat(this.#chat, [...messages, { role: "user", content: prompt }], this.#now);
     this.#dated = dated;
-    // The template has the tokens that the model wants before a text.
+    // The template includes the BOS token.
     return this.#tokenizer.encode(text);
   }
 
-  /** The date that the template asked for, if it did. */
+  /** The date, if the template used it. */
   get date(): string | undefined {
     return this.#dated ? strftime(this.#now, "%Y-%m-%d") : undefined;
   }
 
-  /** Ids that end the answer: those of config.json and generation_config.json, and the template's end of a turn. */
+  /** Ids that end the answer: the EOS tokens of the model, and the token with which the template ends a turn. */
   stops({ config, checkpoint }: Model): number[] {
     return stopsOf(config, checkpoint.directory, this.#chat, this.#tokenizer);
   }
 
-  /** Writes what is complete with a token. The first one loads what is needed for that: its turn does not wait for it. */
+  /** Prints the characters that a token completes. The tokenizer is loaded after the first token has been timed. */
   show(token: number): void {
     if (!this.#live) return;
     if (this.#stream === undefined) this.#stream = this.#decoder()?.stream() ?? null;
     printAnswer(this.#stream?.push(token) ?? "");
   }
 
-  /** Writes the rest. */
+  /** Prints the remaining characters. */
   end(): void {
     if (this.#live) printAnswer((this.#stream?.end() ?? "") + (this.#terminal ? "\n" : ""));
   }
 
-  /** The line of the text, unless it was shown. */
+  /** Prints the text as a result line, unless it was printed while it was decoded. */
   report(tokens: readonly number[]): void {
     const tokenizer = this.#live ? undefined : this.#decoder();
     if (tokenizer) this.#out.group("text", { text: tokenizer.decode(tokens) });
   }
 
-  /** The tokenizer; a warning where there is one that can't be used: the ids are right without it. */
+  /** The tokenizer, if any. An unsupported one is only a warning, since the ids do not depend on it. */
   #decoder(): Tokenizer | undefined {
     try {
       const { checkpoint, config } = this.#model;

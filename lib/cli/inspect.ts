@@ -1,3 +1,9 @@
+/**
+ * `rabbit inspect`: lists the tensors of a checkpoint.
+ *
+ * @module
+ */
+
 import { bytesOf, nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import { CHECKPOINT, command } from "./arguments.ts";
 

@@ -1,10 +1,16 @@
+/**
+ * `rabbit man`: prints the manual page.
+ *
+ * @module
+ */
+
 import { type Command, command, COMMON } from "./arguments.ts";
 import { argumentRows, ENVIRONMENT, ERROR_KEYS, ERRORS, EXITS, flagRows, PROGRAM, statusOf, usageOf } from "./help.ts";
 
 /**
  * `rabbit man`
  *
- * @param commands all commands, this one too: read when the command runs
+ * @param commands all commands, including this one; read when the command runs
  */
 export function manCommand(commands: readonly Command[], version: string): Command {
   return command({
@@ -21,7 +27,7 @@ export function manCommand(commands: readonly Command[], version: string): Comma
   });
 }
 
-/** The manual page in the macros of man(7), without a line's end after the last one. */
+/** The manual page in the macros of man(7), without a final newline. */
 export function manual(commands: readonly Command[], version: string): string {
   return [
     `.TH RABBIT 1 "" "rabbit ${version}" "User Commands"`,
@@ -76,12 +82,12 @@ function tagged(rows: readonly (readonly string[])[]): string[] {
   return rows.flatMap(([tag, text]) => [".TP", `.B ${roff(tag)}`, ...lines(text)]);
 }
 
-/** A text as lines of source, which are short by custom. */
+/** Splits a text into short lines, as is customary in roff. */
 function lines(text: string): string[] {
   return text.match(/\S.{0,60}(?=\s|$)|\S+/g)!.map(roff);
 }
 
-/** A line of text: what roff would read otherwise is escaped. */
+/** Escapes the characters that are special in roff. */
 function roff(text: string): string {
   return text.replaceAll("\\", "\\e").replaceAll("-", "\\-").replace(/^[.']/, "\\&$&").replaceAll('"', "\\(dq");
 }

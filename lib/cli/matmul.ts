@@ -1,3 +1,9 @@
+/**
+ * `rabbit matmul`: times the matrix-vector product.
+ *
+ * @module
+ */
+
 import { type Activations, BF16, BLOCK, DEFAULT_WIDTH, matrixBytes, WIDTHS } from "../format/blocks.ts";
 import { f32ToBf16, f32ToF16 } from "../format/floats.ts";
 import { Pool } from "../kernels/pool.ts";
@@ -7,10 +13,10 @@ import { Fixed } from "./output.ts";
 import { list } from "./help.ts";
 import { ACTIVATIONS, BITS, NARROWEST_FIRST } from "./widths.ts";
 
-/** Passes over the matrix that are timed. */
+/** The number of timed passes. */
 const PASSES = 30;
 
-/** What `--bits` is for bfloat16. */
+/** The value of `--bits` for bfloat16. */
 const BF16_BITS = 8 * BF16.blockBytes;
 
 /** `rabbit matmul` */
@@ -57,7 +63,7 @@ export const matmulCommand = command({
   },
 });
 
-/** Milliseconds of each pass, in ascending order. */
+/** The time of each pass in milliseconds, in ascending order. */
 function timeProduct(
   format: typeof BF16 | typeof WIDTHS[number],
   rows: number,
@@ -88,7 +94,7 @@ function timeProduct(
   }
 }
 
-/** Random bytes are no sound floats: scales become 0.01, bfloat16 values something like 0.01. */
+/** Replaces random scales and exponents, which may be NaN: scales become 0.01, bfloat16 values about 0.01. */
 function setFloats(format: typeof BF16 | typeof WIDTHS[number], bytes: Uint8Array): void {
   const view = new DataView(bytes.buffer);
   const [step, value] = format.kind === "block" ? [format.blockBytes, f32ToF16(0.01)] : [2, f32ToBf16(0.01) & 0xff80];

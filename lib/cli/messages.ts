@@ -1,5 +1,5 @@
 /**
- * What the command line says of an error: one line, or with `--json` one JSON object.
+ * Words errors for the command line: one line, or with `--json` one JSON object.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import {
 } from "../errors.ts";
 import { Interrupted, NotSound, UsageError } from "./errors.ts";
 
-/** What to do about a code of the library, where that is a flag. */
+/** The remedies that are flags, by the code of an error. */
 const ADVICE: Readonly<Partial<Record<Code, string>>> = {
   exists: "--force replaces it",
   overflow: "use --dtype f32",
@@ -24,7 +24,7 @@ const ADVICE: Readonly<Partial<Record<Code, string>>> = {
   "chat-template": "give --prompt the whole text of the conversation, without --chat",
 };
 
-/** The kinds of errors, as `--json` names them; an error of another kind is a defect, "internal". */
+/** The kinds of errors under their names in `--json`. Any other error is a bug, "internal". */
 const KINDS = [
   [NotSound, "checkpoint"],
   [CheckpointError, "checkpoint"],
@@ -36,19 +36,19 @@ const KINDS = [
   [Interrupted, "interrupted"],
 ] as const;
 
-/** An error as the command line reports it. What is undefined is not known. */
+/** An error as the command line reports it. */
 export interface Complaint {
   readonly kind: typeof KINDS[number][1] | "internal";
   readonly file?: string;
   readonly tensor?: string;
   readonly field?: string;
-  /** All of it, in one line. */
+  /** The whole message, on one line. */
   readonly message: string;
-  /** What to do, or what is needed: the part of the message after its last semicolon. */
+  /** What to do, or what is required: the part of the message after its last semicolon. */
   readonly advice?: string;
 }
 
-/** Words what was thrown. */
+/** Words an error. */
 export function complaintOf(thrown: unknown): Complaint {
   const error = orSystemError(thrown);
   const kind = KINDS.find(([kind]) => error instanceof kind)?.[1] ?? "internal";
@@ -63,7 +63,7 @@ export function complaintOf(thrown: unknown): Complaint {
     : { kind, ...place, message: `${text}; ${advice}`, advice };
 }
 
-/** What follows the last semicolon of a message that is not in a path or in a name that it quotes. */
+/** The part after the last semicolon that is not in a path or a quoted name. */
 function lastPart(text: string, path: string | undefined): string | undefined {
   const begin = path === undefined ? 0 : text.lastIndexOf(path) + path.length;
   const words = text.slice(begin).replace(/"(?:[^"\\]|\\.)*"/g, (name) => "_".repeat(name.length));
@@ -72,7 +72,7 @@ function lastPart(text: string, path: string | undefined): string | undefined {
 }
 
 function adviceOf(error: RabbitError): string | undefined {
-  // Those that read a checkpoint which is incomplete have no flag for it.
+  // A command that only reads an incomplete checkpoint throws another error, and has no --force.
   if (error instanceof Refusal && error.code === "incomplete") return "--force writes it again";
   return error.code && ADVICE[error.code];
 }

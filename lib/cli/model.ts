@@ -1,5 +1,5 @@
 /**
- * What commands that run a model share: the prompt, the tokenizer, and the memory of the process.
+ * Shared code of commands that run a model: the prompt, the tokenizer, and the memory of the process.
  *
  * @module
  */
@@ -20,22 +20,22 @@ import { warn } from "./output.ts";
 /** The ids of the published prompt in the vocabulary of SmolLM2. */
 export const PUBLISHED_PROMPT: readonly number[] = published.prompt_ids;
 
-/** Flags of the prompt. */
+/** The flags of the prompt. */
 export const PROMPT_FLAGS = {
   prompt: {
     type: TEXT,
     unset: `"${published.prompt}"; its ids in SmolLM2, "${PUBLISHED_PROMPT.join(" ")}", without tokenizer.json`,
-    help: "the prompt as text, for the model's tokenizer",
+    help: "the prompt as text",
   },
   ids: { type: TEXT, value: "IDS", help: "the prompt as token ids, instead of a text" },
 } as const satisfies Flags;
 
 /**
- * The ids of the prompt. Without one it is the published text, where tokenizer.json says how to encode it, or else the ids
- * of that text in SmolLM2.
+ * The ids of the prompt. The default is a published prompt, encoded by the tokenizer if there is a tokenizer.json, else
+ * by that of SmolLM2.
  *
- * @param encode turns a text into ids
- * @throws {UsageError} it is empty, or has an id that the vocabulary lacks
+ * @param encode converts a text to ids
+ * @throws {UsageError} the prompt is empty, or an id is not in the vocabulary
  */
 export async function promptOf(
   { values: { ids, prompt: given } }: Arguments<Values<typeof PROMPT_FLAGS>>,
@@ -63,7 +63,7 @@ function checkIds(what: string, ids: readonly number[], { vocabulary }: Config, 
   }
 }
 
-/** The ids of a text, without special tokens. @throws {UsageError} one is not in the vocabulary, or they are fewer than two */
+/** Converts a text to ids, without special tokens. @throws {UsageError} fewer than two, or not in the vocabulary */
 export function textIds(tokenizer: Tokenizer, text: string, what: string, config: Config): number[] {
   const ids = tokenizer.encode(text);
   checkIds(what, ids, config);
@@ -74,12 +74,13 @@ export function textIds(tokenizer: Tokenizer, text: string, what: string, config
 }
 
 /**
- * The tokenizer of a checkpoint, to encode with; a warning tells what had to be assumed.
+ * The tokenizer of a checkpoint for encoding. A warning reports assumptions about it.
  *
- * @param absent what to do where there is none
- * @param unusable what to do about one that can't be used
- * @throws {UsageError} naming the flag that needs it: there is none
- * @throws {CheckpointError} it can't be used
+ * @param flag the flag that needs it, for messages
+ * @param absent the remedy if there is none
+ * @param unusable the remedy if it is unsupported
+ * @throws {UsageError} there is none
+ * @throws {CheckpointError} it is unsupported
  */
 export function tokenizerFor(
   flag: string,
@@ -95,8 +96,8 @@ export function tokenizerFor(
 }
 
 /**
- * The tokenizer of a checkpoint, to decode with; undefined if it has none, or, with a warning, one that can't be used: the
- * ids are right without it.
+ * The tokenizer of a checkpoint for decoding, if any. An unsupported one is only a warning, since the ids do not depend
+ * on it.
  */
 export function decoderOf(command: string, { checkpoint, config }: Model): Tokenizer | undefined {
   try {
@@ -108,7 +109,7 @@ export function decoderOf(command: string, { checkpoint, config }: Model): Token
   }
 }
 
-/** The error for a flag that needs a tokenizer. */
+/** Returns the error for a flag that needs a tokenizer. */
 export function noTokenizer(flag: string, directory: string, remedy: string): UsageError {
   const wanted = `tokenizer.json, or vocab.json and merges.txt, in ${directory}${unreadVocabulary(directory)}`;
   return new UsageError(`--${flag} needs ${wanted}; ${remedy}`);
@@ -121,7 +122,7 @@ function parseIds(text: string): number[] {
   });
 }
 
-/** The most memory that the process has had, in bytes, and what it has now; Linux alone says the former. */
+/** The peak and the current resident memory of the process, in bytes. The peak is known only on Linux. */
 export function memory(): { peak?: number; now: number } {
   const status = processStatus();
   const of = (field: string) => {

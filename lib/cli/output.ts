@@ -1,6 +1,6 @@
 /**
- * What the program prints: result lines or one JSON object on standard output, warnings and progress on standard error.
- * Everything that it writes goes through this module, so that no name or text of a file can do anything to a terminal.
+ * Prints result lines or one JSON object to standard output, and warnings, errors and progress to standard error. All
+ * output goes through this module, which escapes control characters of names and texts from files.
  *
  * @module
  */
@@ -11,18 +11,18 @@ import { figureOf } from "../measure/metrics.ts";
 import { ClosedPipe, Interrupted } from "./errors.ts";
 import type { Complaint } from "./messages.ts";
 
-/** A number with the digits that a line shows; JSON gets the number. One that is not finite is a word in both. */
+/** A number with a fixed number of digits in a line, and all digits in JSON. If it is not finite, both print a word. */
 export class Fixed {
   constructor(readonly value: number, readonly digits: number) {}
 }
 
-/** A value of a line. Undefined ones are left out. */
+/** A value of a line. Undefined values are left out. */
 export type Value = string | number | boolean | Fixed | readonly number[] | undefined;
 
 /** The keys and values of one line. */
 export type Fields = Readonly<Record<string, Value>>;
 
-/** Those of a JSON object, where a key may hold an object. */
+/** The keys and values of a JSON object, which may be nested. */
 export type Nested = Readonly<Record<string, Value | Fields>>;
 
 /** Collects or prints the results of one command. */
@@ -32,7 +32,7 @@ export class Output {
 
   constructor(readonly name: string, readonly json: boolean) {}
 
-  /** From here on the results go to standard error: standard output is for something else. */
+  /** Prints the results that follow to standard error. */
   divert(): void {
     this.#stream = STDERR;
   }
@@ -41,13 +41,13 @@ export class Output {
     write(this.#stream, visible(line) + "\n");
   }
 
-  /** Prints `NAME key=value …`, or adds the keys to the JSON object, those of `json` if it has others. */
+  /** Prints `NAME key=value …`, or adds the keys of `json` to the JSON object. */
   line(fields: Fields, json: Nested = fields): void {
     if (this.json) Object.assign(this.#object, plain(json));
     else this.#print([this.name, ...pairs(fields)].join(" "));
   }
 
-  /** Prints a line that is one of many, or adds `json` to the list `list` of the JSON object. */
+  /** Prints `NAME key=value …`, or appends `json` to a list of the JSON object. */
   item(list: string, fields: Fields, json: Nested = fields): void {
     if (this.json) ((this.#object[list] ??= []) as unknown[]).push(plain(json));
     else this.line(fields);
@@ -77,7 +77,7 @@ export class Output {
     else printText(text);
   }
 
-  /** Prints the JSON object, if that is what is wanted. */
+  /** Prints the JSON object, if requested. */
   finish(): void {
     if (this.json) this.#print(JSON.stringify(this.#object));
   }
@@ -106,7 +106,7 @@ function show(value: Value): string {
   }
   if (Array.isArray(value)) return `[${value.join(",")}]`;
   const text = String(value);
-  // A value is one word or a JSON string, whatever a path or a tensor's name contains.
+  // A value is a single word or a JSON string, whatever a path or the name of a tensor contains.
   return text !== "" && !/[\s"]/.test(text) && visible(text) === text ? text : visible(JSON.stringify(text));
 }
 
@@ -128,12 +128,16 @@ function write({ name, to }: Stream, text: string): void {
   }
 }
 
-/** Writes a text of several lines to standard output. @throws {ClosedPipe} @throws {SystemError} such as a full disk */
+/**
+ * Writes a text of several lines to standard output. @throws {ClosedPipe} @throws {SystemError} for example disk full
+ */
 export function printText(text: string): void {
   write(STDOUT, visible(text, "\n\t") + "\n");
 }
 
-/** What of an answer a terminal gets as it is: line feeds, tabs, joiners and variation selectors (of emoji, say). */
+/**
+ * Characters of an answer that are not escaped on a terminal: newlines, tabs, joiners and variation selectors of emoji.
+ */
 const PROSE = "\n\t\u200c\u200d\ufe0e\ufe0f";
 
 /** Whether standard output is a terminal. */
@@ -141,29 +145,29 @@ export function onTerminal(): boolean {
   return Deno.stdout.isTerminal();
 }
 
-/** The columns that lines of prose may have: the terminal's, if standard output is one that says it. */
+/** The width of the terminal in columns; 80 if unknown. */
 export function columns(): number {
   return (onTerminal() ? Deno.consoleSize().columns : 0) || 80;
 }
 
 /**
- * Writes a piece of a model's answer to standard output: as it is into a file or a pipe, {@link visible} on a terminal.
+ * Writes a part of an answer to standard output. On a terminal control characters are escaped, see {@link visible}.
  *
  * @throws {ClosedPipe}
- * @throws {SystemError} such as a full disk
+ * @throws {SystemError} for example disk full
  */
 export function printAnswer(piece: string): void {
   write(STDOUT, onTerminal() ? visible(piece, PROSE) : piece);
 }
 
-/** A longer message is cut in the middle, since it begins with what is wrong and ends with what to do. */
+/** A longer message is shortened in the middle, since it begins with the problem and ends with the remedy. */
 const MAX_MESSAGE = 2000;
 const MESSAGE_END = 600;
 
-/** How the program speaks on standard error, for as long as it runs. */
+/** The style of standard error, for the whole run. */
 const manner = { json: false, quiet: false };
 
-/** Sets what goes to standard error: with `json` objects instead of lines, with `quiet` no warnings and no progress. */
+/** Sets the style of standard error: `json` prints objects instead of lines, `quiet` no warnings and no progress. */
 export function speak({ json, quiet }: { readonly json: boolean; readonly quiet: boolean }): void {
   Object.assign(manner, { json, quiet });
 }
@@ -175,8 +179,7 @@ function shortened(text: string): string {
 }
 
 /**
- * Writes an error or a warning to standard error, in one line whatever it quotes: `rabbit: PREFIXMESSAGE`, or the JSON
- * object.
+ * Writes an error or a warning to standard error on one line: `rabbit: PREFIXMESSAGE`, or the JSON object.
  */
 export function complain(prefix: string, complaint: Omit<Complaint, "kind"> & { readonly kind: string }): void {
   if (!manner.json) {
@@ -190,7 +193,7 @@ export function printError(text: string): void {
   try {
     write(STDERR, visible(text, "\n\t") + "\n");
   } catch {
-    // Where standard error can't be written to, the exit status is all that can be said.
+    // If standard error cannot be written, only the exit status reports the error.
   }
 }
 
@@ -199,30 +202,30 @@ export function warn(topic: string, text: string): void {
   if (!manner.quiet) complain("warning: ", { kind: "warning", message: `${topic}: ${text}` });
 }
 
-/** Bytes a second, as a bar shows them. */
+/** Formats a rate in bytes per second. */
 function megabytes(perSecond: number): string {
   return `${(perSecond / 1e6).toFixed(0)} MB/s`;
 }
 
-/** Tokens a second, as a bar shows them. */
+/** Formats a rate in tokens per second. */
 export function tokensPerSecond(perSecond: number): string {
   return `${perSecond.toFixed(0)} tokens/s`;
 }
 
-/** A variable of the environment; empty where it is not set or may not be read. */
+/** An environment variable; empty if it is not set or may not be read. */
 export function variable(name: string): string {
   const { state } = Deno.permissions.querySync({ name: "env", variable: name });
   return state === "granted" ? Deno.env.get(name) ?? "" : "";
 }
 
-/** Whether progress is wanted, and standard error is a terminal that knows escape sequences. */
+/** Whether to show progress: it is not switched off, and standard error is a terminal with escape sequences. */
 function showsBars(): boolean {
   return !manner.quiet && Deno.stderr.isTerminal() && !["", "dumb"].includes(variable("TERM"));
 }
 
 /**
- * A bar on standard error when that is a terminal: part, rate and time left. Call the result with what is done, in bytes
- * or in what `showRate` knows.
+ * Shows a progress bar with rate and remaining time on standard error, if it is a terminal. `update` takes the amount
+ * done in the unit of `total` and `showRate`.
  */
 export async function progressBar(
   label: string,
@@ -238,7 +241,7 @@ export async function progressBar(
     barsize: 30,
     clearOnComplete: true,
     noTTYOutput: false,
-    // The settings of the terminal do not change, so that no signal can leave it with others.
+    // The bar does not change the settings of the terminal, which a signal would leave changed.
     hideCursor: false,
     linewrap: true,
   });
@@ -254,8 +257,7 @@ export async function progressBar(
 }
 
 /**
- * Runs `work` under a {@link progressBar}, and with a signal that it can tidy up after ({@link interruptible}). What it
- * gets are the options that long work takes.
+ * Runs `work` with a {@link progressBar} and with a signal (see {@link interruptible}).
  */
 export async function withBar<T>(
   label: string,
@@ -267,10 +269,10 @@ export async function withBar<T>(
   return await interruptible((signal) => work({ signal, progress: bar.update })).finally(() => bar.stop());
 }
 
-/** Signals that end the program, and the exit status of a shell for each: 128 and the signal's number. */
+/** Signals that end the program, and their exit status: 128 plus the number of the signal. */
 const SIGNALS = [["SIGHUP", 129], ["SIGINT", 130], ["SIGQUIT", 131], ["SIGTERM", 143]] as const;
 
-/** Signals that were ignored at the start: SIGHUP under nohup, SIGINT and SIGQUIT of a script's background job. */
+/** Signals that are ignored at the start: SIGHUP under nohup, SIGINT and SIGQUIT in a background job of a script. */
 const IGNORED: ReadonlySet<string> = new Set(
   SIGNALS.filter(([, status]) => signalIsIgnored(status - 128)).map(([name]) => name),
 );
@@ -280,7 +282,7 @@ function ignore(name: Deno.Signal): void {
 }
 
 /**
- * Runs `work` with a signal that aborts on SIGHUP, SIGINT, SIGQUIT and SIGTERM, so that it can tidy up. From here on a
+ * Runs `work` with a signal that aborts on SIGHUP, SIGINT, SIGQUIT and SIGTERM, so that it can clean up. From then on a
  * write beyond `ulimit -f` fails with an error and does not end the program.
  */
 export async function interruptible<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
@@ -288,8 +290,8 @@ export async function interruptible<T>(work: (signal: AbortSignal) => Promise<T>
   const handlers: [Deno.Signal, () => void][] = [];
   ignore("SIGXFSZ");
   for (const [name, status] of SIGNALS) {
-    // With the first listener Deno installs handlers for other signals too, which end the program: without a listener of
-    // its own a signal would not stay ignored.
+    // Deno's first listener also installs handlers for other signals that end the program. An ignored signal stays
+    // ignored only with a listener of its own.
     if (IGNORED.has(name)) ignore(name);
     else handlers.push([name, () => controller.abort(new Interrupted(name, status))]);
   }

@@ -1,15 +1,15 @@
 /**
- * What the executable may do.
+ * The permissions of the executable.
  *
  * @module
  */
 
 /**
- * The permissions as flags of `deno compile` and `deno run`: files, and three variables of the environment. No network, no
- * subprocess. startup.ts needs foreign functions to bind those of libc.ts, and then gives the permission up; Deno can't
- * allow one library of the system by its name.
+ * The permissions as flags of `deno compile` and `deno run`: files and three environment variables, no network, no
+ * subprocesses. startup.ts binds the foreign functions of libc.ts and then revokes --allow-ffi, which Deno cannot
+ * restrict to the C library.
  *
- * @param os in the words of Deno.build
+ * @param os a value of Deno.build.os
  */
 export function permissionFlags(os: string): string[] {
   return [

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** Why the program does not run on a system, or undefined if it does. @param os in the words of Deno.build */
+/** Why a system is unsupported; undefined if it is supported. @param os a value of Deno.build.os */
 export function unsupported(os: string): string | undefined {
   if (os === "linux" || os === "darwin") return undefined;
   return os === "windows"

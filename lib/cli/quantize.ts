@@ -1,3 +1,9 @@
+/**
+ * `rabbit quantize`: writes a quantized checkpoint.
+ *
+ * @module
+ */
+
 import { MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
 import { DEFAULT_WIDTH, WIDTHS } from "../format/blocks.ts";
 import { checkTarget, planQuantize, quantize } from "../quantize/quantize.ts";
@@ -7,13 +13,13 @@ import { Fixed, warn, withBar } from "./output.ts";
 import { list } from "./help.ts";
 import { BITS, NARROWEST_FIRST } from "./widths.ts";
 
-/** What each width is for. */
+/** The purpose of each width. */
 const PURPOSES = NARROWEST_FIRST.map(({ bits, label, name }) => `${bits} for ${label} (${name})`);
 
 /** `rabbit quantize` */
 export const quantizeCommand = command({
   name: "quantize",
-  summary: "write a quantized checkpoint of a float one",
+  summary: "quantize a float checkpoint",
   word: "QUANT",
   positionals: [
     {
@@ -26,14 +32,14 @@ export const quantizeCommand = command({
       name: "OUT",
       type: DIRECTORY,
       alias: "out",
-      help: "the directory for the quantized one; created if it does not exist",
+      help: "the output directory, created if missing",
     },
   ],
   flags: {
     bits: { type: BITS, default: DEFAULT_WIDTH.bits, help: `bits of a weight: ${list(PURPOSES)}` },
     threads: THREADS,
     force: FORCE,
-    "dry-run": { help: "check the headers and print what would be written, without writing" },
+    "dry-run": { help: "check the headers and print what would be written, but write nothing" },
   },
   example: "rabbit quantize SmolLM2-135M SmolLM2-135M-q8 --bits 8",
   async run({ positionals: [path, directory], values }, out) {

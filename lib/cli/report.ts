@@ -1,3 +1,9 @@
+/**
+ * `rabbit report`: measures quantized checkpoints and writes an HTML page.
+ *
+ * @module
+ */
+
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import { loadModel, type Model, openModel, openQuantized } from "../model/load.ts";
@@ -30,21 +36,21 @@ import { type Fields, Fixed, interruptible, type Output, progressBar, withBar } 
 import { VERSION } from "./version.ts";
 
 const FLAGS = {
-  out: { type: FILE, required: true, help: "the page, a file that ends in .html" },
+  out: { type: FILE, required: true, help: "the HTML file; its name ends in .html" },
   ...PROMPT_FLAGS,
   steps: { type: COUNT, default: COMPARE_STEPS, help: "tokens to decode" },
-  text: { type: FILE, help: "also measure how well all models predict a text, as compare --text does" },
+  text: { type: FILE, help: "also measure how well all models predict a text, like compare --text" },
   threads: THREADS,
-  force: { ...FORCE, help: "replace FILE" },
+  force: { ...FORCE, help: "overwrite an existing file" },
 } as const satisfies Flags;
 
 /** `rabbit report` */
 export const reportCommand = command({
   name: "report",
-  summary: "write one HTML page that shows what quantizing costs: sizes, answers, logits, the error of each tensor",
+  summary: "write an HTML report on quantized checkpoints: sizes, answers, logits, the error of each tensor",
   positionals: [
     { name: "FLOAT", type: CHECKPOINT, help: "the float checkpoint, a directory or a file" },
-    { name: "QUANT", type: CHECKPOINT, many: true, help: "one quantized checkpoint of it or several" },
+    { name: "QUANT", type: CHECKPOINT, many: true, help: "one or more quantized checkpoints of it" },
   ],
   flags: FLAGS,
   example: "rabbit report SmolLM2-135M SmolLM2-135M-q8 SmolLM2-135M-q4 --out report.html",
@@ -85,14 +91,14 @@ export const reportCommand = command({
     });
     const { page } = await import("../report/page.ts");
     const bytes = new TextEncoder().encode(page(report));
-    // A signal waits until the page has its name.
+    // A signal is handled after the page has been renamed.
     await interruptible(() => Promise.resolve(writePage(file, bytes, seen)));
     print(report, file, bytes.length, out);
     return 0;
   },
 });
 
-/** Refuses, before anything is computed, what verifyAgainst would refuse after it. */
+/** Checks a checkpoint as verifyAgainst does, but before the long computation. */
 function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
   if (quant.width === undefined) {
     throw new CheckpointError(
@@ -103,7 +109,7 @@ function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
   planQuantize(float, quant.width);
 }
 
-/** Refuses a page that can't be written, and one that would replace a file that nobody asked to replace. */
+/** Checks that the page can be written, and does not overwrite a file without --force. */
 function checkPage(args: Arguments<Values<typeof FLAGS>>, models: readonly Model[]): Seen {
   const { out: file, force } = args.values;
   if (!file.endsWith(".html")) throw args.invalid("out", "a file that ends in .html");
@@ -119,7 +125,7 @@ function writePage(file: string, bytes: Uint8Array, seen: Seen): void {
   files.commit();
 }
 
-/** One model's weights at a time: the float model's logits are all that is kept of it. */
+/** Decodes with one model at a time, to save memory. Only the logits of the float model are kept. */
 async function decode(
   float: Model,
   quants: readonly Model[],
@@ -131,7 +137,7 @@ async function decode(
   const run = async <T>(model: Model, work: (decoder: Decoder, fed: () => void) => T): Promise<T> => {
     await pool.reset();
     const bytes = bytesOf(model.checkpoint);
-    // A token takes one pass over the weights.
+    // Each token reads all weights once.
     const bar = await progressBar("report: decode", bytes * (steps + 1));
     let done = 0;
     try {
@@ -199,7 +205,7 @@ function print({ model, answer, quants, text }: Report, file: string, bytes: num
   out.group("page", { file, bytes });
 }
 
-/** A text's figures as keys of a line that has others. */
+/** Renames the figures of a text for a line that has other figures too. */
 function inLine({ perplexity, kl, same_top, prob }: ReturnType<typeof divergenceFields>): Fields {
   return {
     perplexity: perplexity.quant,

@@ -1,10 +1,9 @@
 /**
- * What the program does before any other module is loaded: it binds the foreign functions that it calls (libc.ts) and gives
- * up the permission to bind others, for this thread and for all threads that it starts. No code that runs later, from a
- * package or made to run by a file, can call into a library.
+ * Runs before any other module is loaded: binds the foreign functions of libc.ts and revokes --allow-ffi, for this
+ * thread and all threads that it starts. Code that runs later, even malicious code of a package, cannot call a library.
  *
- * A program that has all permissions, as the tasks run it, keeps them: it can start any other program, so that this one
- * would protect nothing, and without it Deno refuses files below /dev/shm, which is where models are kept in memory.
+ * With --allow-all, as in the tasks, the permission is kept: revoking it would protect nothing, since the program could
+ * start any other program, and Deno would then refuse files in /dev/shm, a common place for models in memory.
  *
  * @module
  */

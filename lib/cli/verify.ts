@@ -1,3 +1,9 @@
+/**
+ * `rabbit verify`: checks a checkpoint, and compares it with its source.
+ *
+ * @module
+ */
+
 import { CheckpointError } from "../errors.ts";
 import { bytesOf, type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import { verify, verifyAgainst } from "../quantize/verify.ts";
@@ -8,17 +14,17 @@ import { Fixed, type Output, withBar } from "./output.ts";
 /** `rabbit verify` */
 export const verifyCommand = command({
   name: "verify",
-  summary: "read every block of a checkpoint and check it, or compare it with its source",
+  summary: "check every block of a checkpoint, and compare it with its source",
   positionals: [{ name: "CHECKPOINT", type: CHECKPOINT, help: "the checkpoint, a directory or a file" }],
   flags: {
     against: {
       type: CHECKPOINT,
       value: "SOURCE",
-      help: "the float checkpoint that it was made from: derive every block again and print the error of each tensor",
+      help: "the float checkpoint it was made from: derive every block again and print the error of each tensor",
     },
     threads: THREADS,
   },
-  verdict: "0 sound (and equal), 1 it breaks the format or differs",
+  verdict: "0 valid (and equal to its source), 1 invalid or different",
   example: "rabbit verify SmolLM2-135M-q8 --against SmolLM2-135M",
   async run({ positionals: [path], values: { against, threads } }, out) {
     const source = against === undefined ? undefined : openCheckpoint(against);
@@ -29,7 +35,7 @@ export const verifyCommand = command({
         return source ? compareWith(checkpoint, source, options, out) : check(checkpoint, options, out);
       });
     } catch (error) {
-      // A broken checkpoint is the answer "no"; a broken source is trouble.
+      // An invalid checkpoint is the answer "no", an invalid source is an error.
       if (error instanceof CheckpointError && !source?.files.some(({ path }) => path === error.place.path)) {
         throw new NotSound(error);
       }

@@ -1,5 +1,5 @@
 /**
- * What the command line says of the widths, from the table of formats.
+ * Values of flags, from the table of formats.
  *
  * @module
  */

@@ -932,7 +932,7 @@ Deno.test("RABBIT_CHECKED=1 is refused where the engine does not check addresses
   const run = (flag: string) => rabbit(ROOT, ["inspect", TINY], { RABBIT_CHECKED: "1", DENO_V8_FLAGS: flag });
   const { code, out, err } = await run("--no-wasm-bounds-checks");
   assertEquals([code, out], [2, ""]);
-  assertMatch(err, /^rabbit: inspect: RABBIT_CHECKED is set, but this program runs without checks of addresses; .*\n$/);
+  assertMatch(err, /^rabbit: inspect: RABBIT_CHECKED is set, but this program runs without bounds checks; .*\n$/);
   // An executable has its flags from when it was compiled.
   if (!Deno.env.get("RABBIT_BIN")) assertEquals((await run("--wasm-bounds-checks")).code, 0);
 });

@@ -104,7 +104,7 @@ for (const [name, { metadata, tensors, rope_factors }] of Object.entries(exporte
       const path = join(temporary, "x.gguf");
       const { code, out, err } = await run("export", "--in", `${ROOT}fixtures/${name}`, "--gguf", path);
       assertEquals(code, 0, err);
-      const warning = `${ROOT}fixtures/${name} has no tokenizer, so ${path} takes and gives ids alone`;
+      const warning = `${ROOT}fixtures/${name} has no tokenizer, so ${path} has none`;
       assertEquals(err, `rabbit: warning: export: ${warning}\n`);
       const found = gguf(path);
       assertEquals(out.match(/digest=(\w+)/)![1], await sha256(path));

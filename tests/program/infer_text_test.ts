@@ -242,7 +242,7 @@ Deno.test("rabbit infer --chat puts the prompt into the template, and stops at t
 Deno.test("rabbit infer refuses an argument that is not UTF-8", async () => {
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"));
-    const line = 'the argument "a\ufffd" is not UTF-8, or has U+FFFD, which stands for what is not';
+    const line = 'the argument "a\ufffd" is not UTF-8, or contains U+FFFD, which replaces invalid bytes';
     await refused(line, directory, "--prompt", "a\ufffd");
     // What a shell hands over as a byte that is no UTF-8.
     const script = `exec "$@" infer --model ${directory} --prompt "$(printf 'a\\377')"`;

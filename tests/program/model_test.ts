@@ -97,9 +97,9 @@ Deno.test("a model with a sliding window runs in contexts that are not longer, a
     const { code, err } = await run("export", "--in", model, "--gguf", path);
     assertEquals([code, err], [
       0,
-      `rabbit: warning: export: ${model} has no tokenizer, so ${path} takes and gives ids alone\n` +
-      `rabbit: warning: export: llama.cpp computes no sliding window in this architecture: with more than ${window} ` +
-      "tokens its results are not the model's\n",
+      `rabbit: warning: export: ${model} has no tokenizer, so ${path} has none\n` +
+      `rabbit: warning: export: llama.cpp does not support the sliding window of this architecture: beyond ${window} ` +
+      "tokens its results differ from the model's\n",
     ]);
     const back = join(directory, "back");
     await run("import", "--gguf", path, "--out", back);

@@ -63,7 +63,7 @@ boots(
     const dataStart = 8 + new DataView(bytes.buffer).getUint32(0, true);
     bytes.set([0x00, 0x7e], dataStart); // the first scale is NaN
     Deno.writeFileSync(path, bytes);
-    const { code, out } = await guest(["--model", `${dir}/dev`, "--model", path]);
+    const { code, out } = await guest([`${dir}/dev`, path]);
     assertEquals(code, 2, out);
     const lines = out.split("\n").filter((line) => line !== "" && !line.startsWith("GUEST "));
     assertEquals(lines.length, 1, out);
@@ -81,7 +81,7 @@ boots(
       "quantize --in other --out q8 --bits 8",
     );
     const command = ["compare", "/model.safetensors", "/model-q8.safetensors", "--ids", "5 6 7", "--steps", "3"];
-    const { code, out } = await guest(["--model", `${dir}/dev`, "--model", `${dir}/q8`, "--", ...command]);
+    const { code, out } = await guest([`${dir}/dev`, `${dir}/q8`, "--", ...command]);
     assertEquals(code, 1, out);
     assertMatch(out, /^COMPARE result match=false tokens=3 /m);
     assertMatch(out, /^COMPARE DIFFER$/m);

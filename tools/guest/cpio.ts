@@ -1,5 +1,5 @@
 /**
- * Writes a cpio archive in the "newc" format, which is what the kernel unpacks as its initramfs.
+ * Writes a cpio archive in the "newc" format, which the kernel unpacks as its initramfs.
  * https://docs.kernel.org/driver-api/early-userspace/buffer-format.html
  *
  * @module
@@ -7,28 +7,28 @@
 
 import { dirname } from "@std/path/dirname";
 
-/** A file of the archive. Its directories are made as needed. */
+/** A file of the archive. Its parent directories are created. */
 export interface Entry {
-  /** Absolute. */
+  /** The absolute path. */
   readonly path: string;
-  /** The bytes, as text or from a file of the host; the numbers of a character device; or an empty directory. */
+  /** A text, a file of the host, the numbers of a character device, or an empty directory. */
   readonly content:
     | { readonly text: string }
     | { readonly file: string }
     | { readonly device: [number, number] }
     | "directory";
-  /** Read, and with this execute, for everyone. */
+  /** Whether everyone may execute it; everyone may read it. */
   readonly executable?: boolean;
 }
 
 const DIRECTORY = 0o040755, FILE = 0o100644, DEVICE = 0o020666, EXECUTE = 0o111;
 
-/** Sizes are eight hexadecimal digits. */
+/** The format stores sizes as eight hexadecimal digits. */
 const MAX_FILE_BYTES = 2 ** 32 - 1;
 
 const COPY_BYTES = 1 << 20;
 
-/** Writes the archive to `target`, in the order of the entries. Returns its size. */
+/** Writes the entries in order to `target`. Returns the size of the archive. */
 export function writeArchive(target: string, entries: readonly Entry[]): number {
   using out = Deno.openSync(target, { write: true, create: true, truncate: true });
   let written = 0, inode = 0;

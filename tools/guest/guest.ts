@@ -1,5 +1,5 @@
 /**
- * A guest: the executable and checkpoints in an initramfs, booted under QEMU's software emulation with a Debian kernel.
+ * Boots a guest under QEMU's software emulation: a Debian kernel, and an initramfs with the executable and checkpoints.
  *
  * @module
  */
@@ -9,12 +9,12 @@ import { join } from "@std/path/join";
 import { type BlockFormat, DEFAULT_WIDTH, WIDTHS } from "../../lib/format/blocks.ts";
 import { type Entry, writeArchive } from "./cpio.ts";
 
-/** Something that the guest needs is not there. The message says what to do. */
+/** Something that the guest needs is missing. The message has the remedy. */
 export class Missing extends Error {
   override name = "Missing";
 }
 
-/** What the host has to have. */
+/** The programs and files of the host that a guest needs. */
 export interface Tools {
   readonly qemu: string;
   readonly busybox: string;
@@ -22,22 +22,22 @@ export interface Tools {
   readonly rabbit: string;
 }
 
-/** What a boot gave. */
+/** The result of a boot. */
 export interface Boot {
-  /** The exit status of rabbit, or 2 where the guest could not run it. */
+  /** The exit status of rabbit, or 2 if the guest could not run it. */
   readonly status: number;
-  /** What the guest printed, without what the firmware and the kernel said. */
+  /** The output of the guest, without that of the firmware and the kernel. */
   readonly lines: readonly string[];
-  /** From QEMU's start to its end. */
+  /** The run time of QEMU. */
   readonly seconds: number;
 }
 
 const MIB = 2 ** 20;
 
-/** What else has to fit when the kernel unpacks the archive: 75 MiB were seen to be enough. */
+/** Memory of the kernel while it unpacks the archive: 75 MiB were enough in tests. */
 const KERNEL_BYTES = 90 * MIB;
 
-/** A guest that says nothing for this long is stuck; the real model says nothing for minutes. */
+/** The limit of a boot. A model of real size runs for minutes without output. */
 const TIMEOUT_MS = 20 * 60_000;
 
 /** COMMAND_LINE_SIZE of x86 and MAX_INIT_ARGS of the kernel. */
@@ -46,13 +46,13 @@ const MAX_COMMAND_LINE = 2047, MAX_ARGUMENTS = 32;
 const META_PACKAGE = "linux-image-cloud-amd64";
 const ROOT = dirname(dirname(import.meta.dirname!));
 
-/** Finds what a guest is made of, and downloads the kernel once. @throws {Missing} */
+/** Finds the tools, and downloads the kernel if there is none yet. @throws {Missing} */
 export function findTools(kernel?: string): Tools {
   const qemu = find("qemu-system-x86_64");
   const busybox = find("busybox");
   const packages = [
     ...(qemu ? [] : ["qemu-system-x86"]),
-    // A busybox that has libraries is Debian's package `busybox`, which can't be /init.
+    // Debian's package `busybox` is linked dynamically and cannot be /init.
     ...(busybox && libraries(busybox).length === 0 ? [] : ["busybox-static"]),
   ];
   if (packages.length > 0) throw new Missing(`a guest needs more: apt-get install ${packages.join(" ")}`);
@@ -67,7 +67,7 @@ export function qemuVersion({ qemu }: Tools): string {
   return /version (\S+)/.exec(run(qemu, ["--version"]) ?? "")?.[1] ?? "unknown";
 }
 
-/** Debian's kernel, downloaded by apt-get and unpacked without being installed. */
+/** The path of Debian's kernel, which is downloaded by apt-get and unpacked, not installed. */
 function findKernel(): string {
   const directory = join(Deno.env.get("XDG_CACHE_HOME") || join(Deno.env.get("HOME") || "/tmp", ".cache"), "rabbit");
   Deno.mkdirSync(directory, { recursive: true });
@@ -77,7 +77,7 @@ function findKernel(): string {
   const temporary = Deno.makeTempDirSync({ dir: directory });
   try {
     const name = /Depends: (linux-image-\S+)/.exec(run("apt-cache", ["depends", META_PACKAGE]) ?? "")?.[1];
-    // As root apt downloads as another user, who may not write here.
+    // When run as root, apt downloads as another user, who may not write here.
     const got = name && run("apt-get", ["-qq", "-o", "APT::Sandbox::User=root", "download", name], temporary);
     const [archive] = [...Deno.readDirSync(temporary)];
     if (
@@ -95,12 +95,12 @@ function findKernel(): string {
   }
 }
 
-/** Writes the development model, whose answer the default width keeps, and its widths. Returns their directories. */
+/** Writes a development model whose answer the default width keeps, and quantizes it. Returns the directories. */
 export function develop(rabbit: string, directory: string, widths: readonly BlockFormat[]): string[] {
   const float = `${directory}/dev`;
   const commands = [
-    ["gen", "--exact", String(DEFAULT_WIDTH.bits), "--out", float],
-    ...widths.map(({ bits }) => ["quantize", "--bits", String(bits), "--in", float, "--out", `${float}-q${bits}`]),
+    ["gen", float, "--exact", String(DEFAULT_WIDTH.bits)],
+    ...widths.map(({ bits }) => ["quantize", float, `${float}-q${bits}`, "--bits", String(bits)]),
   ];
   for (const args of commands) {
     if (run(rabbit, args) === undefined) throw new Missing(`${rabbit} ${args.join(" ")} failed`);
@@ -108,11 +108,11 @@ export function develop(rabbit: string, directory: string, widths: readonly Bloc
   return [float, ...widths.map(({ bits }) => `${float}-q${bits}`)];
 }
 
-/** Checkpoints as a guest has them: at most one of each width, and the configuration beside the first. */
+/** An initramfs with checkpoints, at most one of each width, and the config.json of the first. */
 export class Image {
   /** The size of the archive. */
   readonly bytes: number;
-  /** What the guest runs when nothing else is asked. */
+  /** The default command of the guest. */
   readonly command: readonly string[];
   readonly #directory = Deno.makeTempDirSync({ prefix: "rabbit-guest-" });
   readonly #tools: Tools;
@@ -124,13 +124,13 @@ export class Image {
       const checkpoints = models.map((model, index) => {
         const file = exists(model) ? model : join(model, "model.safetensors");
         if (!exists(file)) throw new Missing(`no checkpoint ${file}`);
-        // A guest gets broken files too: it is rabbit that refuses them.
+        // Invalid files are accepted: rabbit has to refuse them in the guest.
         const width = declaredWidth(file) ?? (index === 0 ? undefined : DEFAULT_WIDTH);
         return { file, path: pathOf(width) };
       });
       const paths = checkpoints.map(({ path }) => path);
       if (new Set(paths).size < paths.length) throw new Missing(`two checkpoints of one width: both are ${paths[0]}`);
-      this.command = paths.length === 1 ? ["infer", "--model", paths[0]] : ["compare", ...paths];
+      this.command = paths.length === 1 ? ["infer", paths[0]] : ["compare", ...paths];
       if (this.command.join(" ") === `compare ${pathOf()} ${pathOf(DEFAULT_WIDTH)}`) this.command = [];
       const file = (path: string, file: string, executable = false): Entry => ({ path, content: { file }, executable });
       this.bytes = writeArchive(this.archive, [
@@ -155,14 +155,14 @@ export class Image {
   }
 
   /**
-   * Memory in MiB that is surely enough. Unpacking decides: the kernel has the archive twice then. What rabbit needs,
-   * the weights of one model and 47 MiB, is less than the executable in the archive and that model.
+   * An upper bound of the required memory, in MiB. The kernel needs twice the archive to unpack it. rabbit later needs
+   * less: the weights of one model and 47 MiB.
    */
   get enough(): number {
     return Math.ceil((KERNEL_BYTES + 2 * this.bytes) / MIB / 64 + 1) * 64;
   }
 
-  /** Boots with `memory` MiB. `args` go to rabbit by the kernel's command line. `print` gets each line as it comes. */
+  /** Boots with `memory` MiB. The kernel's command line passes `args` to rabbit. `print` gets each line of output. */
   async boot(
     { args = this.command, memory = this.enough, print = () => {} }: {
       args?: readonly string[];
@@ -170,7 +170,7 @@ export class Image {
       print?: (line: string) => void;
     } = {},
   ): Promise<Boot> {
-    // The default, tmpfs, takes no more than half of the memory that the packed archive leaves.
+    // rootfstype=ramfs, since tmpfs, the default, may use only half of the memory that the packed archive leaves.
     const append = ["console=ttyS0", "quiet", "loglevel=1", "panic=-1", "rootfstype=ramfs", "--", ...args.map(quote)]
       .join(" ");
     if (append.length > MAX_COMMAND_LINE || args.length > MAX_ARGUMENTS) {
@@ -197,7 +197,7 @@ export class Image {
       const lines: string[] = [], before: string[] = [];
       let status: number | undefined;
       for await (const line of linesOf(process.stdout)) {
-        // The firmware ends without a line of its own.
+        // The output of the firmware does not end with a newline.
         const shown = lines.length === 0 ? /GUEST .*/.exec(line)?.[0] : line;
         if (shown === undefined || status !== undefined) {
           before.push(line);
@@ -229,12 +229,12 @@ export class Image {
   }
 }
 
-/** Where a guest has a checkpoint of a width; `rabbit compare` looks for that of the default width. */
+/** The path of a checkpoint in a guest. `rabbit compare` uses those of the float model and the default width. */
 export function pathOf(width?: BlockFormat): string {
   return width === undefined ? "/model.safetensors" : `/model-q${width.bits}.safetensors`;
 }
 
-/** The width that a file declares: its metadata come first. */
+/** The width that a file declares in its metadata, which come first. */
 function declaredWidth(path: string): BlockFormat | undefined {
   using file = Deno.openSync(path);
   const start = new Uint8Array(256);
@@ -243,14 +243,14 @@ function declaredWidth(path: string): BlockFormat | undefined {
   return WIDTHS.find(({ declaration }) => text.includes(`"${declaration}"`));
 }
 
-/** An argument on the kernel's command line, which knows double quotes and no way to write one. */
+/** Quotes an argument for the kernel's command line, which has double quotes but no way to escape one. */
 function quote(arg: string): string {
   // deno-lint-ignore no-control-regex
   if (/["\u0000-\u001f\u007f-\uffff]/.test(arg)) throw new Missing(`the kernel's command line can't hold ${arg}`);
   return /\s/.test(arg) || arg === "" ? `"${arg}"` : arg;
 }
 
-/** The libraries that a program needs, by ldd; none where it is static. */
+/** The libraries of a program, from ldd; none if it is static. */
 export function libraries(program: string): string[] {
   const text = run("ldd", [program]) ?? "";
   return [...text.matchAll(/^\s+(?:\S+ => )?(\/\S+) \(0x/gm)].map(([, path]) => path);
@@ -266,7 +266,7 @@ async function* linesOf(stream: ReadableStream<Uint8Array<ArrayBuffer>>): AsyncG
   if (rest !== "") yield rest;
 }
 
-/** The path of a program, or undefined. */
+/** The path of a program; undefined if not found. */
 function find(program: string): string | undefined {
   const places = [...(Deno.env.get("PATH") ?? "").split(":"), "/usr/bin", "/bin"];
   return places.map((place) => join(place || ".", program)).find(exists);
@@ -280,7 +280,7 @@ function exists(path: string): boolean {
   }
 }
 
-/** What a program prints, or undefined where it fails or is not there. */
+/** The output of a program; undefined if it fails or does not exist. */
 export function run(program: string, args: string[], cwd?: string): string | undefined {
   try {
     const { success, stdout } = new Deno.Command(program, { args, cwd, env: { LC_ALL: "C" }, stderr: "null" })

@@ -1,5 +1,5 @@
 /**
- * `deno task guest`: boots the executable and one or two checkpoints. The guest's exit status becomes the task's.
+ * `deno task guest`: boots the executable and one or two checkpoints. The exit status is that of the guest.
  *
  * @module
  */
@@ -8,25 +8,26 @@ import { parseArgs } from "@std/cli/parse-args";
 import { DEFAULT_WIDTH, WIDTHS } from "../../lib/format/blocks.ts";
 import { develop, findTools, Image, Missing, pathOf } from "./guest.ts";
 
-const HELP = `deno task guest [--model DIR|FILE]... [--memory MIB] [--kernel VMLINUZ] [-- COMMAND ARGUMENT...]
+const HELP = `deno task guest [CHECKPOINT]... [--memory MIB] [--kernel VMLINUZ] [-- COMMAND ARGUMENT...]
 
-Boots a guest under QEMU (software emulation) that holds the executable, the libraries it needs, busybox as /init, the
-checkpoints and the config.json beside the first, as ${[undefined, ...WIDTHS].map(pathOf).join(", ")}
-and /config.json. What follows -- is passed to rabbit by the kernel's command line. Without it the guest runs
-\`rabbit compare\` with two checkpoints and \`rabbit infer\` with one. Without --model: the development model and its
-${DEFAULT_WIDTH.name}, which keeps its answer. The guest's exit status becomes that of the task.
+Boots a guest under QEMU (software emulation). Its initramfs has the executable and its libraries, busybox as /init, the
+checkpoints as ${[undefined, ...WIDTHS].map(pathOf).join(", ")},
+and the config.json of the first as /config.json. A checkpoint is a directory or a safetensors file; the default is a
+development model and its ${DEFAULT_WIDTH.name}, which keeps its answer. The arguments after -- are passed to rabbit by the
+kernel's command line. The default is \`rabbit compare\` for two checkpoints, and \`rabbit infer\` for one. The exit status
+is that of the guest.
 
-It needs the executable (deno task compile, or RABBIT_BIN=path), and
+Required are the executable (deno task compile, or RABBIT_BIN=path), and
   apt-get install qemu-system-x86 busybox-static
-and downloads Debian's kernel into ~/.cache/rabbit once, without installing it.`;
+Debian's kernel is downloaded into ~/.cache/rabbit once, without being installed.`;
 
 async function guest(given: string[]): Promise<number> {
   const args = parseArgs(given, {
-    string: ["model", "memory", "kernel"],
+    string: ["memory", "kernel", "_"],
     boolean: ["help"],
-    collect: ["model"],
     "--": true,
-    unknown: (arg: string) => {
+    unknown: (arg: string, key?: string) => {
+      if (key === undefined) return true;
       throw new Missing(`unknown argument ${arg}, see --help`);
     },
   });
@@ -38,14 +39,12 @@ async function guest(given: string[]): Promise<number> {
   if (memory !== undefined && !(Number.isSafeInteger(memory) && memory > 0)) {
     throw new Missing(`--memory takes whole MiB, found ${args.memory}`);
   }
-  if (args.model.length > 2) throw new Missing(`a guest compares two checkpoints, found ${args.model.length}`);
+  const models = args._.map(String);
+  if (models.length > 2) throw new Missing(`a guest takes at most two checkpoints, found ${models.length}`);
   const tools = findTools(args.kernel);
   const temporary = Deno.makeTempDirSync({ prefix: "rabbit-guest-" });
   try {
-    const image = new Image(
-      tools,
-      args.model.length > 0 ? args.model : develop(tools.rabbit, temporary, [DEFAULT_WIDTH]),
-    );
+    const image = new Image(tools, models.length > 0 ? models : develop(tools.rabbit, temporary, [DEFAULT_WIDTH]));
     try {
       const command = args["--"].length > 0 ? args["--"] : image.command;
       return (await image.boot({ args: command, memory, print: (line) => console.log(line) })).status;

@@ -39,8 +39,11 @@ Deno.test("help has the same words at every width, and no line is longer, but fo
 
 Deno.test("help of a command has a row for every argument and flag, with its default and its alias", () => {
   const help = (name: string) => unwrapped(commandHelp(COMMANDS.find((command) => command.name === name)!, 80));
-  assertStringIncludes(help("infer"), "--steps N the most tokens to decode (default 32)");
-  assertStringIncludes(help("infer"), "CHECKPOINT the checkpoint, with config.json beside it (or --model CHECKPOINT)");
+  assertStringIncludes(help("infer"), "--steps N the maximum number of tokens to decode (default 32)");
+  assertStringIncludes(
+    help("infer"),
+    "CHECKPOINT the checkpoint, with config.json in its directory (or --model CHECKPOINT)",
+  );
   assertStringIncludes(help("infer"), "--threads N threads to use (default: one for each processor)");
   assertStringIncludes(help("compare"), "usage: rabbit compare [FLOAT QUANT [CONFIG]] [--prompt TEXT]");
   assertStringIncludes(help("report"), "usage: rabbit report FLOAT QUANT... --out FILE [--prompt TEXT]");

@@ -86,7 +86,7 @@ Deno.test("generate stops where the context is full, and refuses what does not f
     assertEquals((await answer(model, [1, 2, 3], { stops: [] })).length, 7);
     const long = Array.from({ length: 10 }, (_, n) => n);
     await assertRejects(() => answer(model, long), RangeError, "a prompt of 10 tokens and 0 more are longer");
-    await assertRejects(() => answer(model, [1, 2], { maxTokens: 9 }), RangeError, "longer than the context of 10");
+    await assertRejects(() => answer(model, [1, 2], { maxTokens: 9 }), RangeError, "exceed the context of 10");
   }));
 
 Deno.test("generate refuses options that are out of range, and prompts that are none", () =>
