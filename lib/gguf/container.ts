@@ -2,8 +2,8 @@
  * The GGUF container, versions 2 and 3, little endian: magic, version, counts, metadata, tensor infos, padding, data.
  * https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  *
- * The rules are those of ggml's reader, and a few that it leaves to chance: strings are UTF-8, booleans are 0 or 1, nothing
- * follows the data. Not checked here: what the keys and the tensors mean (names.ts), and the weights themselves.
+ * The rules are those of ggml's reader, and some that it does not check: strings are UTF-8, booleans are 0 or 1,
+ * nothing follows the data. This file does not check the meaning of keys and tensors (names.ts), nor the weights.
  *
  * @module
  */
@@ -29,33 +29,33 @@ export type { Metadata, Scalar, Value, ValueType } from "./values.ts";
 /** The first four bytes. */
 const MAGIC = "GGUF";
 
-/** The version that is written; 2 has the same layout. */
+/** The version of new files; version 2 has the same layout. */
 const VERSION = 3;
 
-/** Where `general.alignment` is absent, and in what is written. */
+/** The alignment of new files, and of files without `general.alignment`. */
 const DEFAULT_ALIGNMENT = 32;
 
-/** More than any vocabulary or list of merges has. */
+/** More than the length of any vocabulary or list of merges. */
 const MAX_ARRAY = 1 << 24;
 
-/** Keys and tensors: a hundred times what files of models have. */
+/** Limits on keys and tensors: a hundred times those of real models. */
 const MAX_KEYS = 1 << 16;
 const MAX_TENSORS = 1 << 16;
 
-/** More than a page of any system. */
+/** More than the page size of any system. */
 const MAX_ALIGNMENT = 1 << 16;
 
-/** The limit of the format's description. */
+/** The limit in the specification of the format. */
 const MAX_KEY_BYTES = 65535;
 
-/** ggml's limits of a tensor: bytes of a name, and dimensions. */
+/** ggml's limits for a tensor: bytes of its name, and dimensions. */
 const MAX_NAME_BYTES = 64;
 const MAX_DIMENSIONS = 4;
 
-/** Bytes of a tensor info at least: the name's length, the number of dimensions, the type and the offset. */
+/** The minimum size of a tensor info: the name's length, the number of dimensions, the type and the offset. */
 const MIN_INFO_BYTES = 8 + 4 + 4 + 8;
 
-/** Bytes of a key and its value at least: the key's length and a byte of it, the type and a byte. */
+/** The minimum size of a key and its value: the key's length and one byte, the type and one byte. */
 const MIN_PAIR_BYTES = 8 + 1 + 4 + 1;
 
 /** One tensor of a file. */
@@ -64,26 +64,26 @@ export interface GgufTensor {
   readonly name: string;
   /** Its format. */
   readonly type: GgmlType;
-  /** Slowest dimension first, as in safetensors; a file has them the other way round. */
+  /** Slowest dimension first, as in safetensors; GGUF stores the dimensions in reverse. */
   readonly shape: readonly number[];
-  /** Where its bytes are in the file, and how many they are. */
+  /** The offset of its data in the file. */
   readonly offset: number;
   /** Its size. */
   readonly bytes: number;
 }
 
-/** What stands before the data, checked. */
+/** The checked header of a file: all that precedes the data. */
 export interface Gguf {
   /** The version of GGUF. */
   readonly version: number;
-  /** The metadata by their keys. */
+  /** The metadata, by key. */
   readonly metadata: Metadata;
-  /** In the order of their data. */
+  /** The tensors, in the order of their data. */
   readonly tensors: readonly GgufTensor[];
 }
 
 /**
- * Reads and checks all that stands before the data of a file.
+ * Reads and checks the header of a file.
  *
  * @throws {CheckpointError} naming the key, or the tensor and the field
  */
@@ -97,7 +97,7 @@ export function parseGguf(source: ByteSource): Gguf {
   for (let n = 0; n < pairs; n++) {
     const key = cursor.string(`key ${n}`, MAX_KEY_BYTES);
     if (key === "") cursor.fail(`key ${n}`, "is empty");
-    if (metadata.has(key)) cursor.fail(`key ${quote(key)}`, "stands twice");
+    if (metadata.has(key)) cursor.fail(`key ${quote(key)}`, "duplicate key");
     metadata.set(key, readValue(cursor, `key ${quote(key)}`));
   }
   const alignment = alignmentOf(cursor, metadata.get("general.alignment"));
@@ -126,7 +126,7 @@ function readValue(cursor: Cursor, field: string): Value {
     return { type: kind.type, value: cursor.scalar(field, kind) };
   }
   const element = cursor.u32(field);
-  if (element === ARRAY_ID) cursor.fail(field, "an array of arrays, which no reader of models takes");
+  if (element === ARRAY_ID) cursor.fail(field, "arrays of arrays are not supported");
   const kind = kindOf(cursor, field, element);
   const declared = cursor.u64(field);
   if (declared > MAX_ARRAY) cursor.fail(field, `an array of ${declared}; the limit is ${MAX_ARRAY}`);
@@ -153,7 +153,7 @@ function alignmentOf(cursor: Cursor, value: Value | undefined): number {
   return alignment;
 }
 
-/** A tensor as its info declares it; the offset is from the start of the data. */
+/** A tensor as its info declares it; the offset is relative to the start of the data. */
 interface Info {
   readonly name: string;
   readonly type: GgmlType;
@@ -167,7 +167,7 @@ function readInfos(cursor: Cursor, count: number): Info[] {
   const infos: Info[] = [];
   for (let n = 0; n < count; n++) {
     const name = cursor.string(`tensor ${n}`, MAX_NAME_BYTES);
-    if (names.has(name)) cursor.fail("name", "stands twice", name);
+    if (names.has(name)) cursor.fail("name", "duplicate name", name);
     names.add(name);
     infos.push(readInfo(cursor, name));
   }
@@ -193,20 +193,20 @@ function readInfo(cursor: Cursor, name: string): Info {
   return { name, type, shape: sizes.map(Number).reverse(), bytes: Number(bytes), offset };
 }
 
-/** Checks that the data follow one another as infos say, each at the next multiple of the alignment, and fill the file. */
+/** Checks that each tensor begins at the aligned end of the previous one, and that the tensors fill the file. */
 function layOut({ path, bytes: fileBytes }: ByteSource, infos: Info[], start: number, alignment: number): GgufTensor[] {
   let end = start;
   const tensors = infos.map(({ offset, ...info }): GgufTensor => {
     const place = { path, tensor: info.name, field: "offset" };
     const at = padded(end, alignment);
     if (offset !== BigInt(at - start)) {
-      throw new CheckpointError(place, `${offset}, but the tensor before it ends so that ${at - start} comes next`);
+      throw new CheckpointError(place, `expected ${at - start}, the next aligned offset, found ${offset}`);
     }
     end = at + info.bytes;
     if (end > fileBytes) {
       throw new CheckpointError(
         place,
-        `its data end at byte ${end}, but the file has ${fileBytes} bytes; the file is truncated`,
+        `the data ends at byte ${end}, but the file has ${fileBytes} bytes; the file is truncated`,
       );
     }
     return { ...info, offset: at };
@@ -217,24 +217,24 @@ function layOut({ path, bytes: fileBytes }: ByteSource, infos: Info[], start: nu
   return tensors;
 }
 
-/** The next multiple of the alignment. */
+/** Rounds up to a multiple of the alignment. */
 function padded(offset: number, alignment: number): number {
   return Math.ceil(offset / alignment) * alignment;
 }
 
-/** What is to be written of a tensor. */
+/** A tensor to be written. */
 export interface NewTensor {
   /** Its name. */
   readonly name: string;
   /** Its format. */
   readonly type: GgmlType;
-  /** Rows and columns of a matrix, the length of a vector: GGUF itself has them in reverse. */
+  /** Rows and columns of a matrix, the length of a vector; GGUF stores them in reverse. */
   readonly shape: readonly number[];
   /** Its size. */
   readonly bytes: number;
 }
 
-/** The offsets of tensors one after the other, from `start`, each at a multiple of 32; the last is where the file ends. */
+/** The offsets of consecutive tensors from `start` on, each at a multiple of 32, and the end of the file. */
 export function offsetsOf(start: number, tensors: readonly { readonly bytes: number }[]): number[] {
   const offsets = [start];
   for (const { bytes } of tensors) offsets.push(padded(offsets.at(-1)! + bytes, DEFAULT_ALIGNMENT));
@@ -242,7 +242,7 @@ export function offsetsOf(start: number, tensors: readonly { readonly bytes: num
 }
 
 /**
- * Writes all that stands before the data, padded; the tensors follow at {@link offsetsOf} its length.
+ * Serializes the header of a file, padded; the tensors follow at {@link offsetsOf} its length.
  *
  * @param metadata without `general.alignment`
  */
@@ -275,14 +275,14 @@ export function serializeGguf(metadata: Metadata, tensors: readonly NewTensor[])
   return out.finish(DEFAULT_ALIGNMENT);
 }
 
-/** A growing buffer. */
+/** Writes values to a growing buffer. */
 class Writer {
   #buffer = new Uint8Array(1 << 16);
   #view = new DataView(this.#buffer.buffer);
   #length = 0;
 
   bytes(bytes: Uint8Array): void {
-    // The buffer may be a new one afterwards.
+    // This call may replace the buffer.
     const at = this.#room(bytes.length);
     this.#buffer.set(bytes, at);
   }
@@ -309,7 +309,7 @@ class Writer {
     return this.#buffer.slice(0, this.#length);
   }
 
-  /** Where `bytes` more bytes go. */
+  /** Makes room for `bytes` more bytes. @returns their offset */
   #room(bytes: number): number {
     const at = this.#length;
     this.#length += bytes;

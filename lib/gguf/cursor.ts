@@ -1,5 +1,5 @@
 /**
- * Reads the numbers and strings of a GGUF file one after the other.
+ * Reads the numbers and strings of a GGUF file sequentially.
  *
  * @module
  */
@@ -7,26 +7,35 @@
 import { CheckpointError } from "../errors.ts";
 import type { Kind, Scalar } from "./values.ts";
 
-/** More than the metadata of any model (a vocabulary of 260,000 tokens with its merges takes 15 MB): all of it is held in memory. */
+/**
+ * The limit on the header, which is held in memory: more than that of any model (a vocabulary of 260,000 tokens with
+ * its merges takes 15 MB).
+ */
 const MAX_HEADER_BYTES = 256 * 1024 * 1024;
 
-/** Strings in all arrays of a file: five times those of the largest vocabulary with its merges. Each takes memory of its own. */
+/**
+ * The limit on the strings in all arrays, since each takes memory of its own: five times the strings of the largest
+ * vocabulary with its merges.
+ */
 const MAX_STRINGS = 1 << 22;
 
-/** Bytes of the file that are read at once. */
+/** Bytes of the file that are read at a time. */
 const STEP = 1 << 20;
 
 /** A file to read from. */
 export interface ByteSource {
-  /** For messages. */
+  /** The path, for messages. */
   readonly path: string;
-  /** How many there are. */
+  /** The size of the file. */
   readonly bytes: number;
-  /** Fills `into` with the bytes from `offset` on, all of which the file has. */
+  /** Fills `into` with the bytes from `offset` on, all of which exist. */
   read(offset: number, into: Uint8Array): void;
 }
 
-/** Reads numbers and strings one after the other; every read is checked against the file's end and the header's limit. */
+/**
+ * Reads numbers and strings sequentially. Every read is checked against the end of the file and the limit on the
+ * header.
+ */
 export class Cursor {
   at = 0;
   readonly #source: ByteSource;
@@ -39,7 +48,7 @@ export class Cursor {
     this.#source = source;
   }
 
-  /** Bytes that are left. */
+  /** Bytes left in the file, up to the limit. */
   get left(): number {
     return Math.min(this.#source.bytes, MAX_HEADER_BYTES) - this.at;
   }
@@ -48,11 +57,11 @@ export class Cursor {
     throw new CheckpointError({ path: this.#source.path, tensor, field }, problem);
   }
 
-  /** Checks that `count` things of at least `least` bytes each can follow, and that they are at most `limit`. */
+  /** Checks that `count` items of at least `least` bytes each can follow, and that they are at most `limit`. */
   room(field: string, count: bigint | number, least: number, what: string, limit = Infinity): number {
     if (BigInt(count) * BigInt(least) > BigInt(this.left)) {
       const limit = this.#source.bytes > MAX_HEADER_BYTES
-        ? `the metadata and the tensor infos may have ${MAX_HEADER_BYTES} bytes`
+        ? `the metadata and the tensor infos may have at most ${MAX_HEADER_BYTES} bytes`
         : "the file is truncated";
       this.fail(field, `${count} ${what} do not fit into the ${this.left} bytes that follow; ${limit}`);
     }
@@ -60,7 +69,7 @@ export class Cursor {
     return Number(count);
   }
 
-  /** The offset in the window of the next `bytes` bytes, which are then read. */
+  /** Reads the next `bytes` bytes. @returns their offset in the window */
   #take(field: string, bytes: number): number {
     this.room(field, bytes, 1, "bytes");
     const end = this.#start + this.#window.length;
@@ -75,7 +84,7 @@ export class Cursor {
     return place;
   }
 
-  // What is taken may be in a new window: the view is looked at afterwards.
+  // #take may replace the window and the view, so the view is used after it.
   u32(field: string): number {
     const place = this.#take(field, 4);
     return this.#view.getUint32(place, true);
@@ -101,14 +110,14 @@ export class Cursor {
   scalar(field: string, { type, bytes, get }: Kind): Scalar {
     if (type === "string") return this.string(field);
     const place = this.#take(field, bytes);
-    if (type === "bool") this.#checkTruth(field, this.#window[place]);
+    if (type === "bool") this.#checkBoolean(field, this.#window[place]);
     return get(this.#view, place);
   }
 
   strings(field: string, count: number): string[] {
     this.#strings += count;
     if (this.#strings > MAX_STRINGS) {
-      this.fail(field, `with it the arrays have ${this.#strings} strings; the limit is ${MAX_STRINGS}`);
+      this.fail(field, `the arrays up to here have ${this.#strings} strings; the limit is ${MAX_STRINGS}`);
     }
     return Array.from({ length: count }, () => this.string(field));
   }
@@ -117,12 +126,12 @@ export class Cursor {
     const values = new Uint8Array(this.room(field, count * bytes, 1, "bytes"));
     this.#source.read(this.at, values);
     this.at += values.length;
-    if (type === "bool") values.forEach((truth) => this.#checkTruth(field, truth));
+    if (type === "bool") values.forEach((byte) => this.#checkBoolean(field, byte));
     return array(values.buffer);
   }
 
-  #checkTruth(field: string, value: number): void {
-    if (value > 1) this.fail(field, `a boolean of ${value}`);
+  #checkBoolean(field: string, value: number): void {
+    if (value > 1) this.fail(field, `invalid boolean: ${value}`);
   }
 }
 

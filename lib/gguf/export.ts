@@ -1,6 +1,6 @@
 /**
- * `rabbit export`: a checkpoint as one GGUF file for llama.cpp, streamed. No weight changes: blocks keep their scales and
- * integers, floats their bits, and vectors become the binary32 that ggml computes with.
+ * Exports a checkpoint as one GGUF file for llama.cpp, streamed. Weights don't change: blocks keep their scales and
+ * levels, floats their bits. Vectors become binary32, in which ggml computes.
  *
  * @module
  */
@@ -27,36 +27,36 @@ import { checkOutputFile } from "../format/outputs.ts";
 import { scalarKernels } from "../kernels/codec.ts";
 import { type WriteOptions, writeParts } from "../files/write.ts";
 
-/** Bytes of a tensor that are held at once, where its heads are not larger. */
+/** Bytes of a tensor that are held in memory at a time, unless its heads are larger. */
 const CHUNK_BYTES = 4 << 20;
 
 /** A tensor of the new file. */
 export interface ExportedTensor extends NewTensor {
   /** Its type in the new file. */
   readonly type: ReadableType;
-  /** Where it comes from; undefined for the factors of the frequencies, which are in `values`. */
+  /** The tensor of the checkpoint; undefined for the rotary factors, which are in `values`. */
   readonly source?: NamedTensor;
   /** Its format in the checkpoint. */
   readonly from: Format;
-  /** Its values, where it comes from no tensor. */
+  /** The values of a tensor without a source. */
   readonly values?: Float32Array<ArrayBuffer>;
 }
 
-/** What an export will write; made from headers and the tokenizer. */
+/** What an export will write, computed from the headers and the tokenizer. */
 export interface ExportPlan {
   /** The checkpoint. */
   readonly source: Checkpoint;
   /** Its configuration. */
   readonly config: Config;
-  /** Undefined where the checkpoint has no tokenizer. */
+  /** Undefined if the checkpoint has no tokenizer. */
   readonly vocabulary?: Vocabulary;
-  /** What llama.cpp calls the architecture. */
+  /** llama.cpp's name of the architecture. */
   readonly architecture: string;
-  /** The tensors of the new file, in their order. */
+  /** The tensors of the new file, in order. */
   readonly tensors: readonly ExportedTensor[];
   /** The type of the matrices. */
   readonly type: ReadableType;
-  /** All that stands before the data. */
+  /** The header of the new file. */
   readonly header: Uint8Array<ArrayBuffer>;
   /** Bytes of the new file. */
   readonly bytes: number;
@@ -64,20 +64,20 @@ export interface ExportPlan {
 
 /** Options of {@link planExport}. */
 export interface PlanExportOptions {
-  /** llama.cpp's name of the pre-tokenizer (default: found from tokenizer.json). */
+  /** llama.cpp's name of the pre-tokenizer (default: inferred from tokenizer.json). */
   readonly pre?: string;
 }
 
 /**
- * Decides what a GGUF file of a checkpoint will be.
+ * Plans the export of a checkpoint.
  *
  * @param path the checkpoint, quantized or float: a directory, or a safetensors file
- * @throws {CheckpointError} a file is bad, or llama.cpp can't run the model
+ * @throws {CheckpointError} a file is invalid, or llama.cpp can't run the model
  * @throws {SystemError} a file can't be read
  */
 export function planExport(path: string, { pre }: PlanExportOptions = {}): ExportPlan {
   const model = openModel(path);
-  // First, since the vocabulary is as long as the configuration says.
+  // Checked first, since the configuration determines the size of the vocabulary.
   checkModel(model);
   const { checkpoint, config } = model;
   const configPath = join(checkpoint.directory, "config.json");
@@ -87,10 +87,11 @@ export function planExport(path: string, { pre }: PlanExportOptions = {}): Expor
 }
 
 /**
- * Decides what becomes of every tensor.
+ * Plans the conversion of every tensor.
  *
- * @param configPath for the messages
- * @throws {CheckpointError} llama.cpp can't run the model, or a tensor is missing, not used, or of another shape or dtype
+ * @param configPath for messages
+ * @throws {CheckpointError} llama.cpp can't run the model, or a tensor is missing, unexpected, or of another shape or
+ * dtype
  * @throws {SystemError} the source can't be read
  */
 export function planTensors(
@@ -130,7 +131,7 @@ export function planTensors(
   return { source, config, vocabulary, architecture, tensors, type, header, bytes };
 }
 
-/** What to do about a format that llama.cpp lacks. */
+/** The advice for formats that llama.cpp lacks. */
 const INSTEAD = {
   float: "convert the checkpoint to BF16, or quantize it",
   block: `quantize the float checkpoint to ${
@@ -144,7 +145,7 @@ function plan(place: { path: string; tensor: string }, source: NamedTensor, dtyp
   const refuse = (problem: string) => new CheckpointError({ ...place, field: "dtype" }, problem);
   if (from === undefined) throw refuse(`${dtype} can't be exported`);
   if (shape.length === 1) {
-    if (from.kind !== "float") throw refuse(`the decoder does not know a vector of ${dtype}`);
+    if (from.kind !== "float") throw refuse(`vectors of ${dtype} are not supported`);
     return { name, source, shape, from, type: F32_TYPE, bytes: 4 * shape[0] };
   }
   const type = typeOf(from);
@@ -153,20 +154,20 @@ function plan(place: { path: string; tensor: string }, source: NamedTensor, dtyp
 }
 
 /**
- * Writes a checkpoint as a GGUF file. It appears when all is written and synced; until then, and after an error, what was there is
- * untouched.
+ * Exports a checkpoint as a GGUF file. The file appears when it is complete and synced; until then, and after an error,
+ * an existing file is unchanged.
  *
  * @returns the file's SHA-256 in hexadecimal
  * @throws {CheckpointError} a weight or the scale of a block is not finite
- * @throws {Refusal} the file is there and `force` is not set, or it is one of the source's
- * @throws {SystemError} such as a full disk, or a source that was changed meanwhile
+ * @throws {Refusal} the file exists and `force` is not set, or the file is part of the source
+ * @throws {SystemError} for example, the disk is full, or the source changed during the export
  */
 export async function exportGguf(
   source: string,
   path: string,
   options?: WriteOptions & PlanExportOptions,
 ): Promise<string>;
-/** Writes a plan of {@link planExport}. */
+/** Exports according to a plan of {@link planExport}. */
 export async function exportGguf(plan: ExportPlan, path: string, options?: WriteOptions): Promise<string>;
 export async function exportGguf(
   from: ExportPlan | string,
@@ -183,7 +184,7 @@ export async function exportGguf(
   return digest;
 }
 
-/** The bytes of the new file, part by part: the header, and each tensor up to where the next one begins. */
+/** The new file in parts: the header, then each tensor, padded up to the next one. */
 function* partsOf(plan: ExportPlan, reader: TensorReader): Generator<Uint8Array> {
   const offsets = offsetsOf(plan.header.length, plan.tensors);
   yield plan.header;
@@ -197,7 +198,7 @@ function* partsOf(plan: ExportPlan, reader: TensorReader): Generator<Uint8Array>
   }
 }
 
-/** The bytes of a tensor in the new file, chunk by chunk. */
+/** The data of a tensor in the new file, in chunks. */
 function* chunksOf(tensor: ExportedTensor, headDim: number, reader: TensorReader): Generator<Uint8Array> {
   const { source, from, shape, type } = tensor;
   if (source === undefined) return yield new Uint8Array(tensor.values!.buffer);
@@ -215,7 +216,7 @@ function* chunksOf(tensor: ExportedTensor, headDim: number, reader: TensorReader
   }
 }
 
-/** The elements of a vector from `row` on as binary32, which has no place for the largest of F64. */
+/** Converts the elements of a vector, from `row` on, to binary32, which can't hold the largest values of F64. */
 function singles(
   reader: TensorReader,
   tensor: string,
@@ -230,13 +231,13 @@ function singles(
     const value = new Float64Array(bytes.buffer)[large];
     throw new CheckpointError(
       { path: reader.find(tensor)!.path, tensor },
-      `row ${row + large} column 0: ${value} overflows binary32, which llama.cpp's vectors have`,
+      `row ${row + large} column 0: ${value} overflows binary32, the type of llama.cpp's vectors`,
     );
   }
   return new Uint8Array(values.buffer);
 }
 
-/** Checks the rows from `row` on. */
+/** Checks that the weights of rows, from `row` on, are finite. */
 function checkFinite(
   reader: TensorReader,
   tensor: string,

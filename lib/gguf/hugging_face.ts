@@ -1,6 +1,6 @@
 /**
- * A vocabulary as the files of a Hugging Face checkpoint: tokenizer.json, tokenizer_config.json, and for a byte-level BPE
- * vocab.json and merges.txt.
+ * The tokenizer files of a Hugging Face checkpoint for a vocabulary: tokenizer.json, tokenizer_config.json, and for a
+ * byte-level BPE vocab.json and merges.txt.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { sentencePieceJson } from "./sentencepiece.ts";
 import { splitNamed, tokenizerJson } from "./splits.ts";
 import { type Special, TYPE, type Vocabulary } from "./vocabulary.ts";
 
-/** The special ids as fields of config.json. */
+/** The special ids, as fields of config.json. */
 export function specialIds({ special }: Vocabulary): Record<string, number | number[]> {
   const ends = (["eos", "eot", "eom"] as const).map((word) => special.get(word)).filter((id) => id !== undefined);
   const fields: [string, number | number[] | undefined][] = [
@@ -23,7 +23,7 @@ export function specialIds({ special }: Vocabulary): Record<string, number | num
 /** The files of a tokenizer, by name. */
 export function vocabularyFiles(vocabulary: Vocabulary): Map<string, string> {
   const { sentencePiece, tokens, types, merges, special, addBos, addEos, chatTemplate } = vocabulary;
-  // An object of JavaScript would put tokens that are numbers first.
+  // Not serialized as a JavaScript object, which would order numeric tokens first.
   const pairs = [...tokens.entries()].filter(([id]) => types[id] !== TYPE.unused)
     .map(([id, token]) => [JSON.stringify(token), id] as const);
   const vocab = pairs.map(([token, id]) => `${token}:${id}`).join(",");
@@ -49,7 +49,7 @@ export function vocabularyFiles(vocabulary: Vocabulary): Map<string, string> {
     ["tokenizer.json", text + "\n"],
     ["tokenizer_config.json", JSON.stringify(settings, null, 2) + "\n"],
   ]);
-  // These two alone would say byte-level BPE.
+  // vocab.json and merges.txt without tokenizer.json mean a byte-level BPE.
   if (sentencePiece === undefined) {
     files.set("vocab.json", `{${vocab}}`);
     files.set("merges.txt", ["#version: 0.2", ...merges, ""].join("\n"));
@@ -81,7 +81,7 @@ function wholeTokenizer({ pre, sentencePiece, tokens, types, merges, special, ad
   };
 }
 
-/** The post_processor that adds bos and eos. */
+/** The post_processor that adds the BOS and EOS tokens. */
 function template(tokens: readonly string[], bos: number | undefined, eos: number | undefined) {
   if (bos === undefined && eos === undefined) return null;
   const special = (id: number | undefined, type_id: number) => {

@@ -1,5 +1,5 @@
 /**
- * `rabbit import`: a GGUF file of a model as a Hugging Face directory, streamed.
+ * Imports a GGUF file as a Hugging Face checkpoint, streamed.
  *
  * @module
  */
@@ -33,20 +33,20 @@ import { serializeHeader } from "../format/safetensors.ts";
 import { scalarKernels } from "../kernels/codec.ts";
 import { type WriteOptions, writeParts } from "../files/write.ts";
 
-/** What the weights of an import become. */
+/** The dtypes that an import can write. */
 export const DTYPES: readonly Dtype[] = ["bf16", "f16", "f32", "same"];
 
 /** A value of {@link DTYPES}. */
 export type Dtype = "bf16" | "f16" | "f32" | "same";
 
-/** Bytes of a tensor that are held at once, where its heads are not larger. */
+/** Bytes of a tensor that are held in memory at a time, unless its heads are larger. */
 const CHUNK_BYTES = 1 << 20;
 
-/** The float formats that weights can become, and `torch_dtype` of each. */
+/** The float formats that weights can become, and the `torch_dtype` of each. */
 const TARGETS = { bf16: BF16, f16: F16, f32: F32 };
 const TORCH: ReadonlyMap<string, string> = new Map([["BF16", "bfloat16"], ["F16", "float16"], ["F32", "float32"]]);
 
-/** The same by dtype. */
+/** The float formats, by dtype. */
 const FLOATS: ReadonlyMap<string, FloatFormat> = new Map(Object.values(TARGETS).map((format) => [format.name, format]));
 
 /** A tensor of the new file. */
@@ -61,17 +61,17 @@ export interface ImportedTensor {
   readonly bytes: number;
 }
 
-/** What an import will write; made from all that stands before the data, and the vectors. */
+/** What an import will write, computed from the header and the vectors. */
 export interface ImportPlan {
   /** The GGUF file. */
   readonly path: string;
-  /** What the file was when it was planned; see `reopen`. */
+  /** The version of the file when it was planned; see `reopen`. */
   readonly version: string;
   /** Values of a head. */
   readonly headDim: number;
-  /** What llama.cpp calls the architecture. */
+  /** llama.cpp's name of the architecture. */
   readonly architecture: string;
-  /** In the order of the checkpoint that was exported, or by name. */
+  /** The tensors, in the order of the checkpoint that was exported, or by name. */
   readonly tensors: readonly ImportedTensor[];
   /** The format of the matrices. */
   readonly format: FloatFormat | BlockFormat;
@@ -81,15 +81,15 @@ export interface ImportPlan {
   readonly bytes: number;
   /** The other files, by name. */
   readonly files: ReadonlyMap<string, string>;
-  /** Why there is no tokenizer among them. */
+  /** The reason if there is no tokenizer among them. */
   readonly missing?: string;
 }
 
 /**
- * Decides what becomes of a file.
+ * Plans the import of a file.
  *
- * @param dtype undefined: the float format that all matrices have, BF16 where they are quantized or mixed
- * @throws {CheckpointError} the file is bad, or of a model that the decoder does not know, naming key or tensor
+ * @param dtype undefined: the float format of all matrices; BF16 if they are quantized or mixed
+ * @throws {CheckpointError} the file is invalid, or its model is not supported, naming key or tensor
  */
 export function planImport(path: string, dtype?: Dtype): ImportPlan {
   if (stat(path).isDirectory) throw new CheckpointError({ path }, "a directory; give the GGUF file");
@@ -99,13 +99,13 @@ export function planImport(path: string, dtype?: Dtype): ImportPlan {
   return { ...plan(path, parseGguf({ path, bytes, read }), read, dtype), version };
 }
 
-/** Fills `into` from byte `offset` of the file on. */
+/** Fills `into` with bytes of the file from `offset` on. */
 type Read = (offset: number, into: Uint8Array) => void;
 
-/** The file names of a split GGUF's parts. */
+/** The file names of the parts of a split GGUF file. */
 const PART = /-(\d+)-of-(\d+)\.gguf$/;
 
-/** Refuses one part of several: the others' tensors would be missing. */
+/** Refuses a part of a split file, which lacks the tensors of the other parts. */
 function refusePart(path: string, metadata: Metadata): void {
   const count = metadata.get("split.count");
   const parts = Number((count && "value" in count ? count.value : undefined) ?? PART.exec(path)?.[2] ?? 1);
@@ -136,8 +136,8 @@ function plan(
   const matrices = tensors.filter(({ shape }) => shape.length === 2);
   const format = formatOf(path, matrices, dtype);
   const embedding = found.get("token_embd.weight")?.shape[0] ?? 0;
-  const words = vocabularyOf(path, metadata, embedding);
-  const vocabulary = "vocabulary" in words ? words.vocabulary : undefined;
+  const tokenizer = vocabularyOf(path, metadata, embedding);
+  const vocabulary = "vocabulary" in tokenizer ? tokenizer.vocabulary : undefined;
   const factors = found.get(ROPE_FACTORS);
   const weights: Weights = {
     shape: (name) => found.get(name)?.shape,
@@ -165,7 +165,7 @@ function plan(
         return tensor && { shape: tensor.shape, path };
       },
     },
-    { subject: "the metadata call", model: architecture },
+    { subject: "the metadata calls", model: architecture },
     (name) => name === ROPE_FACTORS,
   );
   const planned = Array.from(namedTensors(architecture, config), (names): ImportedTensor => {
@@ -178,7 +178,7 @@ function plan(
       : format;
     return { names, source, to, bytes: matrixBytes(to, names.shape[0], names.shape[1] ?? 1) };
   });
-  // In the order of the checkpoint that was exported; the others follow by name.
+  // In the order of the checkpoint that was exported; other tensors follow, by name.
   const ranks = new Map([...original.keys()].map((name, rank) => [name, rank]));
   const rank = ({ names }: ImportedTensor) => ranks.get(names.huggingFace) ?? ranks.size;
   planned.sort((a, b) => rank(a) - rank(b) || (a.names.huggingFace < b.names.huggingFace ? -1 : 1));
@@ -197,14 +197,14 @@ function plan(
     header,
     bytes: planned.reduce((sum, { bytes }) => sum + bytes, header.length),
     files,
-    missing: "missing" in words ? words.missing : undefined,
+    missing: "missing" in tokenizer ? tokenizer.missing : undefined,
   };
 }
 
-/** The types that --dtype same keeps in blocks. */
+/** The types that the dtype `same` keeps as blocks. */
 const BLOCK_TYPES = READABLE.filter(({ twin }) => twin?.kind === "block").map(({ name }) => `all ${name}`).join(", ");
 
-/** What the matrices become. */
+/** The format that the matrices become. */
 function formatOf(path: string, matrices: GgufTensor[], dtype: Dtype | undefined): FloatFormat | BlockFormat {
   if (dtype !== undefined && dtype !== "same") return TARGETS[dtype];
   const twin = matrices[0]?.type.twin ?? BF16;
@@ -215,15 +215,17 @@ function formatOf(path: string, matrices: GgufTensor[], dtype: Dtype | undefined
   if (odd === undefined) return twin;
   throw new CheckpointError(
     { path, tensor: odd.name, field: "type" },
-    `${odd.type.name} beside ${
+    `${odd.type.name} mixed with ${
       matrices[0].type.name
-    }: the dtype "same" is for matrices that are ${BLOCK_TYPES}, or all floats`,
+    }: the dtype "same" requires matrices that are ${BLOCK_TYPES}, or all floats`,
   );
 }
 
-/** A vector's values; all are finite, or the file is refused later, when it is read again to be written. */
+/** Decodes a vector. Values that are not finite are refused later, when the vector is read again to be written. */
 function decodeVector(path: string, { name, type, shape, offset, bytes }: GgufTensor, read: Read): Float32Array {
-  if (bytes > CHUNK_BYTES) throw new CheckpointError({ path, tensor: name, field: "shape" }, `[${shape}] for a vector`);
+  if (bytes > CHUNK_BYTES) {
+    throw new CheckpointError({ path, tensor: name, field: "shape" }, `[${shape}] is too large for a vector`);
+  }
   const raw = new Uint8Array(bytes);
   read(offset, raw);
   const values = new Float32Array(shape.reduce((a, b) => a * b, 1));
@@ -231,7 +233,7 @@ function decodeVector(path: string, { name, type, shape, offset, bytes }: GgufTe
   return values;
 }
 
-/** Vectors become `format` (BF16 beside blocks) where that keeps every value; norms of other models stay F32. */
+/** Vectors become `format` (BF16 if matrices are blocks) if that keeps every value, and F32 otherwise. */
 function vectorFormat(values: Float32Array, format: FloatFormat | BlockFormat): FloatFormat {
   const to = format.kind === "float" ? format : BF16;
   const kept = to === BF16
@@ -243,21 +245,21 @@ function vectorFormat(values: Float32Array, format: FloatFormat | BlockFormat): 
 }
 
 /**
- * Writes a GGUF file of a model as a checkpoint. Its files appear when all is written and synced; until then, and after an error, what was
- * there is untouched.
+ * Imports a GGUF file as a checkpoint. Its files appear when all are complete and synced; until then, and after an
+ * error, existing files are unchanged.
  *
  * @returns the SHA-256 of model.safetensors in hexadecimal
  * @throws {CheckpointError} a weight is not finite, or too large for the dtype, naming tensor, row and column
- * @throws {Refusal} a file is there and `force` is not set
- * @throws {SystemError} such as a full disk, a source that was changed meanwhile, or another process that wrote a
- * checkpoint to the directory meanwhile
+ * @throws {Refusal} a file exists and `force` is not set
+ * @throws {SystemError} for example, the disk is full, the source changed during the import, or another process wrote a
+ * checkpoint to the directory
  */
 export async function importGguf(
   source: string,
   directory: string,
   options?: WriteOptions & { readonly dtype?: Dtype },
 ): Promise<string>;
-/** Writes a plan of {@link planImport}. */
+/** Imports according to a plan of {@link planImport}. */
 export async function importGguf(plan: ImportPlan, directory: string, options?: WriteOptions): Promise<string>;
 export async function importGguf(
   from: ImportPlan | string,
@@ -276,13 +278,13 @@ export async function importGguf(
   return digest;
 }
 
-/** The bytes of the new file, part by part. */
+/** The new file in parts. */
 function* partsOf(plan: ImportPlan, read: Read): Generator<Uint8Array> {
   yield plan.header;
   for (const tensor of plan.tensors) yield* chunksOf(plan, tensor, read);
 }
 
-/** Refuses a directory that the planned checkpoint can't be written to. */
+/** Refuses a directory to which the planned checkpoint can't be written. */
 function checkTarget(plan: ImportPlan, directory: string, force: boolean): Seen {
   const names = [MODEL_FILE, ...plan.files.keys()];
   for (const path of names.map((name) => join(directory, name))) {
@@ -296,10 +298,10 @@ function checkTarget(plan: ImportPlan, directory: string, force: boolean): Seen 
   return checkOutput(directory, undefined, names, force);
 }
 
-/** The bytes of a tensor in the new file, chunk by chunk. */
+/** The data of a tensor in the new file, in chunks. */
 function* chunksOf(plan: ImportPlan, tensor: ImportedTensor, read: Read): Generator<Uint8Array> {
   const { names, source } = tensor;
-  // A vector is a column, but for a type whose blocks lie along it.
+  // A vector is a column, or a row if its type has blocks.
   const [rows, columns] = source.shape.length === 1 && source.type.blockWeights === 1
     ? [source.shape[0], 1]
     : [source.shape.length === 1 ? 1 : source.shape[0], source.shape.at(-1)!];

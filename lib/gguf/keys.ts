@@ -1,5 +1,5 @@
 /**
- * Reads single values of GGUF's metadata, and refuses what is of another type.
+ * Reads typed values of GGUF's metadata, and refuses values of another type.
  *
  * @module
  */
@@ -7,7 +7,7 @@
 import { CheckpointError, quote } from "../errors.ts";
 import { describe, type Metadata, type Scalar, type ValueType } from "./values.ts";
 
-/** The shortest decimal that rounds to a binary32: 9.999999747378752e-6 is 1e-5. */
+/** The shortest decimal that rounds to the same binary32: 1e-5 for 9.999999747378752e-6. */
 export function shortest(x: number): number {
   for (let digits = 1; digits < 9; digits++) {
     const short = Number(x.toPrecision(digits));
@@ -25,14 +25,14 @@ export class Keys {
     throw new CheckpointError({ path: this.path, field: `key ${quote(this.prefix + key)}` }, problem);
   }
 
-  /** A value that is no array. @throws {CheckpointError} it is one */
+  /** A scalar value. @throws {CheckpointError} it is an array */
   optional(key: string): { type: ValueType; value: Scalar } | undefined {
     const found = this.metadata.get(this.prefix + key);
     if (found === undefined || "value" in found) return found;
     return this.fail(key, `${describe(found)}; the decoder needs one value for all layers`);
   }
 
-  /** An array of `type`. @throws {CheckpointError} it is something else */
+  /** An array of `type`. @throws {CheckpointError} it is of another type */
   list(key: string, type: ValueType): readonly Scalar[] | undefined {
     const found = this.metadata.get(this.prefix + key);
     if (found === undefined) return undefined;
@@ -59,7 +59,7 @@ export class Keys {
     return number;
   }
 
-  /** A number above 0, as the shortest decimal that a binary32 keeps. @throws {CheckpointError} */
+  /** A positive number, as the shortest decimal that rounds to the same binary32. @throws {CheckpointError} */
   float(key: string, fallback?: number): number {
     const found = this.optional(key);
     const number = found?.value ?? fallback;

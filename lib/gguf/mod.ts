@@ -1,5 +1,5 @@
 /**
- * GGUF files, read and written.
+ * Reads and writes GGUF files.
  *
  * ```ts
  * import { generateModel, exportGguf } from "@rabbit/rabbit";

@@ -1,6 +1,6 @@
 /**
- * The Llama family in GGUF: llama.cpp's names of its tensors, the order of their rows, and its metadata keys beside the
- * fields of config.json. https://github.com/ggml-org/llama.cpp/tree/master/src/models
+ * The Llama family in GGUF: llama.cpp's tensor names, row order and metadata keys, and what they are in a Hugging Face
+ * checkpoint. https://github.com/ggml-org/llama.cpp/tree/master/src/models
  *
  * @module
  */
@@ -12,24 +12,26 @@ import { Keys } from "./keys.ts";
 import { ropeFactorsOf, ropeScaling } from "./rope_scaling.ts";
 import { type Metadata, type Scalar, type Value, value } from "./values.ts";
 
-/** What llama.cpp has under one value of `general.architecture`. */
+/** The properties of one value of `general.architecture` in llama.cpp. */
 interface Architecture {
   readonly name: string;
-  /** The class of transformers that is exported as this, and that an import writes. */
+  /** The transformers class that is exported as this architecture, and that an import writes. */
   readonly huggingFace: string;
-  /** The same of a model without biases whose layers all have a window, where that is another class. */
+  /** The class of models without biases and with a window in all layers, if it is another one. */
   readonly windowed?: string;
-  /** Rotates neighbouring rows of a head, not its halves: q and k have another order of rows than in safetensors. */
+  /**
+   * Rotates neighbouring rows of a head, not its halves, so that q and k have another row order than in safetensors.
+   */
   readonly interleaved: boolean;
-  /** Takes frequencies of its own, in `rope_freqs.weight`. */
+  /** Supports factors of the rotary frequencies, in `rope_freqs.weight`. */
   readonly ropeFactors: boolean;
-  /** Takes a head_dim that is not hidden / heads. */
+  /** Supports a head_dim other than hidden / heads. */
   readonly freeHeadDim: boolean;
-  /** Takes a bias on the output projection of attention. */
+  /** Supports a bias on the output projection of attention. */
   readonly outputBias: boolean;
-  /** Whether attention_bias of config.json says that there are biases; otherwise the class has them, or has none. */
+  /** Whether attention_bias of config.json determines if there are biases; otherwise the class does. */
   readonly biasField: boolean;
-  /** A window is that of all layers. */
+  /** Whether a window applies to all layers. */
   readonly windows: boolean;
 }
 
@@ -68,12 +70,12 @@ const ARCHITECTURES: readonly Architecture[] = [
 ];
 
 /**
- * The key under which an export records the tensors of its source: `NAME DTYPE` for each, in the order of the source's data.
- * Other programs ignore it.
+ * The key in which an export records the tensors of its source: `NAME DTYPE` for each, in the order of the data. Other
+ * programs ignore it.
  */
 export const SOURCE_TENSORS = "rabbit.tensors";
 
-/** A tensor of the model under both names. */
+/** A tensor of the model with both of its names. */
 export interface NamedTensor {
   /** The name in a GGUF file. */
   readonly gguf: string;
@@ -81,11 +83,15 @@ export interface NamedTensor {
   readonly huggingFace: string;
   /** Rows and columns of a matrix, the length of a vector. */
   readonly shape: readonly number[];
-  /** Its rows are those of heads of headDim rows, which GGUF interleaves ({@link interleaveRows}). */
+  /** Whether its rows belong to heads of headDim rows, which GGUF interleaves ({@link interleaveRows}). */
   readonly interleaved: boolean;
 }
 
-/** The architecture of an exported configuration. @throws {CheckpointError} llama.cpp has none that computes the same */
+/**
+ * The architecture as which a configuration is exported.
+ *
+ * @throws {CheckpointError} llama.cpp has none that computes the same
+ */
 export function architectureOf(path: string, config: Config): string {
   const found = ARCHITECTURES.find(({ huggingFace, windowed }) =>
     [huggingFace, windowed].includes(config.architecture)
@@ -102,22 +108,22 @@ export function architectureOf(path: string, config: Config): string {
   const refuse = (field: string, problem: string) => {
     throw new CheckpointError(
       { path, field },
-      `${problem}, which llama.cpp's ${found.name} does not know; the model can't be exported`,
+      `${problem} is not supported by llama.cpp's ${found.name}; the model can't be exported`,
     );
   };
   if (!found.ropeFactors && config.rope.scaling === "llama3") refuse("rope_scaling", "llama3");
   if (!found.freeHeadDim && config.headDim * config.heads !== config.hidden) {
-    refuse("head_dim", `${config.headDim}, not hidden_size / num_attention_heads`);
+    refuse("head_dim", `${config.headDim} (not hidden_size / num_attention_heads)`);
   }
   if (!found.outputBias && config.outputBias) refuse("attention_bias", "a bias on o_proj");
-  // Some layers of a Qwen may have a window and others none, for which there is no key.
+  // A Qwen model may have a window in some layers only, for which there is no key.
   if (!found.windows && config.window !== undefined && config.window < config.maxPositions) {
     refuse("sliding_window", `a window of ${config.window}`);
   }
   return found.name;
 }
 
-/** llama.cpp's names of tensors, those of layers after `blk.N.`. */
+/** llama.cpp's names of tensors; for those of layers, the part after `blk.N.`. */
 const NAMES: Readonly<Record<Part, string>> = {
   embedding: "token_embd.weight",
   norm: "output_norm.weight",
@@ -139,10 +145,10 @@ const NAMES: Readonly<Record<Part, string>> = {
   down: "ffn_down.weight",
 };
 
-/** Parts whose rows are those of heads that are rotated. */
+/** Parts whose rows belong to heads that are rotated. */
 const ROTATED: readonly Part[] = ["q", "k", "qBias", "kBias"];
 
-/** The tensors of a model under both names, in the order of {@link tensorsOf}. */
+/** The tensors of a model with both of their names, in the order of {@link tensorsOf}. */
 export function* namedTensors(architecture: string, config: Config): Generator<NamedTensor> {
   const { interleaved } = ARCHITECTURES.find(({ name }) => name === architecture)!;
   for (const { part, layer, name, shape } of tensorsOf(config)) {
@@ -152,9 +158,9 @@ export function* namedTensors(architecture: string, config: Config): Generator<N
 }
 
 /**
- * Puts the rows of one head into GGUF's order: row `half * rows / 2 + n` becomes row `2 * n + half`.
+ * Reorders the rows of one head as in GGUF: row `half * rows / 2 + n` becomes row `2 * n + half`.
  *
- * @param head the rows, one after the other
+ * @param head consecutive rows
  * @param rowBytes bytes of a row
  */
 export function interleaveRows(head: Uint8Array, rowBytes: number): Uint8Array {
@@ -165,7 +171,7 @@ export function interleaveRows(head: Uint8Array, rowBytes: number): Uint8Array {
   return out;
 }
 
-/** Undoes {@link interleaveRows}. */
+/** The inverse of {@link interleaveRows}. */
 export function separateRows(head: Uint8Array, rowBytes: number): Uint8Array {
   const out = new Uint8Array(head.length);
   moveRows(head.length / rowBytes, (to, from) => {
@@ -181,7 +187,7 @@ function moveRows(rows: number, move: (separate: number, interleaved: number) =>
   }
 }
 
-/** The metadata of a model, but for the tokenizer's. */
+/** The metadata of a model, except the tokenizer's. */
 export function metadataOf(architecture: string, config: Config): Map<string, Value> {
   const { hidden, heads, headDim, rope } = config;
   const key = (name: string) => `${architecture}.${name}`;
@@ -213,9 +219,9 @@ export function metadataOf(architecture: string, config: Config): Map<string, Va
 }
 
 /**
- * Keys (after the architecture's name) with which llama.cpp computes something, for one architecture or another, that the
- * decoder does not, and the values that change nothing. They are those of gguf-py's constants.py that are not read here, but
- * for those that describe what other architectures have beside attention and an MLP, which shows in the tensors.
+ * Keys (after the architecture's name) that make llama.cpp compute something, for some architecture, that the decoder
+ * does not support, with the values that have no effect. They are all keys of gguf-py's constants.py that are not read
+ * here, except those that describe parts of a layer other than attention and an MLP, which show in the tensors.
  */
 const REFUSED: ReadonlyMap<string, readonly Scalar[]> = new Map<string, readonly Scalar[]>([
   ["expert_count", [0]],
@@ -258,21 +264,21 @@ const REFUSED: ReadonlyMap<string, readonly Scalar[]> = new Map<string, readonly
   ["rope.scaling.yarn_log_multiplier", [0]],
 ]);
 
-/** What {@link SOURCE_TENSORS} says: the dtype of each tensor, by name and in their order; empty where the key is absent. */
+/** The dtype of each tensor in {@link SOURCE_TENSORS}, by name and in order; empty if the key is absent. */
 export function sourceTensors(path: string, metadata: Metadata): Map<string, string> {
   const listed = (new Keys(path, metadata, "").list(SOURCE_TENSORS, "string") ?? []) as string[];
   return new Map(listed.map((text) => [text.split(" ")[0], text.split(" ")[1] ?? ""]));
 }
 
-/** What an import knows of a file's tensors. */
+/** The tensors of a file, as far as the configuration depends on them. */
 export interface Weights {
-  /** The shape of a tensor, undefined if the file has none of that name. */
+  /** The shape of a tensor; undefined if the file has no such tensor. */
   shape(name: string): readonly number[] | undefined;
   /** The values of {@link ROPE_FACTORS}. */
   readonly ropeFactors?: Float32Array;
 }
 
-/** A model's configuration as a GGUF file gives it. */
+/** The configuration of an imported model. */
 export interface Imported {
   readonly architecture: string;
   readonly config: Config;
@@ -285,7 +291,7 @@ export interface Imported {
  *
  * @param torchDtype the `torch_dtype` to write
  * @param special the ids of special tokens, as fields of config.json
- * @throws {CheckpointError} a key is missing or of another type, or the decoder would compute something else
+ * @throws {CheckpointError} a key is missing or of another type, or the decoder does not support the model
  */
 export function configOf(
   path: string,
@@ -307,7 +313,7 @@ export function configOf(
     const found = keys.optional(key)?.value;
     if (found !== undefined && !harmless.includes(found)) {
       const shown = typeof found === "string" ? quote(found) : found;
-      keys.fail(key, `${shown} is not supported; the decoder does not know it`);
+      keys.fail(key, `${shown} is not supported`);
     }
   }
   const embedding = weights.shape("token_embd.weight");
@@ -326,7 +332,7 @@ export function configOf(
     ? architecture.windowed ?? architecture.huggingFace
     : architecture.huggingFace;
   const json: Record<string, unknown> = {
-    // Absent keys have defaults, which these null say are not meant.
+    // null, since absent keys would mean the defaults.
     bos_token_id: null,
     eos_token_id: null,
     architectures: [cls],

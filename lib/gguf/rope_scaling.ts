@@ -1,6 +1,6 @@
 /**
- * The scaling of the rotary embedding in GGUF. config.json has its parameters; of a llama3 scaling GGUF has what they
- * amount to, a factor for each frequency, from which an import finds parameters that give the same factors.
+ * The scaling of the rotary embedding in GGUF. For a llama3 scaling, config.json has its parameters, GGUF the resulting
+ * factor of each frequency; an import finds parameters that give the same factors.
  *
  * @module
  */
@@ -12,12 +12,12 @@ import { type Keys, shortest } from "./keys.ts";
 /** The tensor with the factors by which a llama3 scaling divides the frequencies. */
 export const ROPE_FACTORS = "rope_freqs.weight";
 
-/** The numbers by which the rotary frequencies are divided, headDim / 2 of them. */
+/** The factors by which the rotary frequencies are divided: headDim / 2 of them. */
 export function ropeFactorsOf({ ropeFrequencies, rope, headDim }: Config): Float32Array<ArrayBuffer> {
   return Float32Array.from(ropeFrequencies, (f, n) => rope.base ** (-2 * n / headDim) / f);
 }
 
-/** The `rope_scaling` of config.json that a file's keys and factors mean. @throws {CheckpointError} there is none */
+/** The `rope_scaling` of config.json for a file's keys and factors. @throws {CheckpointError} there is none */
 export function ropeScaling(keys: Keys, base: number, headDim: number, factors: Float32Array | undefined): unknown {
   const type = keys.optional("rope.scaling.type")?.value ?? "linear";
   const key = keys.optional("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
@@ -32,19 +32,22 @@ export function ropeScaling(keys: Keys, base: number, headDim: number, factors: 
   if (scaling === undefined || linear) {
     throw new CheckpointError(
       { path: keys.path, tensor: ROPE_FACTORS },
-      "the factors are not those of a llama3 rope scaling with frequency factors 1 and 4; no other can be imported",
+      "the factors are not those of a llama3 rope scaling with frequency factors 1 and 4; no other scaling can be imported",
     );
   }
   return scaling;
 }
 
-/** A llama3 scaling: frequencies of wavelengths above `original` are divided by `factor`, those below a quarter are kept. */
+/**
+ * A llama3 scaling: frequencies with wavelengths above `original` are divided by `factor`; those with wavelengths below
+ * a quarter of it are kept.
+ */
 type Llama3 = readonly [factor: number, original: number];
 
-/** low_freq_factor and high_freq_factor of a llama3 scaling: all models that have one have these. */
+/** low_freq_factor and high_freq_factor of a llama3 scaling; all known models have these values. */
 const [LOW, HIGH] = [1, 4];
 
-/** The parameters of a llama3 scaling that divides the frequencies by these factors; undefined if none does. */
+/** The parameters of a llama3 scaling with these factors; undefined if there are none. */
 function llama3(base: number, headDim: number, factors: Float32Array) {
   if (factors.length !== headDim / 2 || !factors.every((f) => f > 0 && Number.isFinite(f))) return undefined;
   const waves = Array.from(factors, (_, n) => 2 * Math.PI * base ** (2 * n / headDim));
@@ -62,7 +65,7 @@ function llama3(base: number, headDim: number, factors: Float32Array) {
   const best = (guesses: readonly Llama3[], tolerance: number) => {
     return guesses.filter((guess) => errorOf(guess) < tolerance).sort((a, b) => errorOf(a) - errorOf(b))[0];
   };
-  // Numbers that are round were most likely those of the model; others mean the same frequencies, nearly. The factors were
+  // Round numbers are most likely those of the model; others give nearly the same frequencies. The factors were
   // computed in binary32, with an error of some units in the last place of the wavelength.
   const found = best(round(4), 2e-6) ?? best(round(7), 1e-5) ?? best(exact, 1e-4);
   return found && {
@@ -75,9 +78,12 @@ function llama3(base: number, headDim: number, factors: Float32Array) {
 }
 
 /**
- * What the parameters of a llama3 scaling may be. Between the wavelengths that are kept and those that are divided,
- * 1 / f = (1 - smooth) / factor + smooth, with smooth = (original / wave - 1) / 3. A head with few values may have one or
- * two frequencies there, or none; then several parameters mean the same frequencies, and any of them will do.
+ * Possible parameters of a llama3 scaling. For wavelengths between those that are kept and those that are divided,
+ *
+ *     1 / f = (1 - smooth) / factor + smooth, with smooth = (original / wave - 1) / 3.
+ *
+ * A small head may have only one or two frequencies there, or none; then several parameters give the same frequencies,
+ * and any of them will do.
  */
 function* guesses(waves: readonly number[], factors: Float32Array): Generator<Llama3> {
   const first = factors.findIndex((f) => f > 1);
@@ -86,17 +92,17 @@ function* guesses(waves: readonly number[], factors: Float32Array): Generator<Ll
     return waves[n] * (LOW + (HIGH - LOW) * (1 / factors[n] - 1 / factor) / (1 - 1 / factor));
   };
   const kept = HIGH * (waves[first - 1] ?? 0);
-  // The last frequency is divided by the whole factor,
+  // Either the last frequency is divided by the whole factor,
   const factor = shortest(factors[last]);
   if (factors[first] < factors[last]) yield [factor, originalOf(first, factor)];
   else yield [factor, within(kept, waves[first])];
   if (first < last) {
-    // or is smoothed as the one before it,
+    // or it is smoothed, like the one before it,
     const [a, b] = [first, first + 1].map((n) => [waves[n], waves[n] * (LOW + (HIGH - LOW) / factors[n])]);
     const solved = HIGH * (a[0] - b[0]) / (a[1] - b[1]);
     yield [solved, originalOf(first, solved)];
   } else {
-    // or is the only one that is smoothed: each original context in a range has a factor.
+    // or it is the only smoothed one: then each original context in a range has a factor.
     const [wave, f] = [waves[last], factors[last]];
     const original = within(Math.max(kept, wave), Math.min(HIGH, LOW + (HIGH - LOW) / f) * wave);
     const smooth = (original / wave - LOW) / (HIGH - LOW);
@@ -104,7 +110,7 @@ function* guesses(waves: readonly number[], factors: Float32Array): Generator<Ll
   }
 }
 
-/** A number between two: the context of Llama 3, a power of two, or a whole number if there is one. */
+/** A number between two others: the context length of Llama 3, a power of two, or a whole number, if there is one. */
 function within(low: number, high: number): number {
   const numbers = [8192, 2 ** Math.floor(Math.log2(high)), Math.round((low + high) / 2)];
   return numbers.find((x) => x > low && x < high) ?? (low + high) / 2;

@@ -1,7 +1,7 @@
 /**
- * SentencePiece's BPE as Llama 1 and 2, Mistral and others have it: tokenizer.json lists merges in the order in which they
- * are made, GGUF has a score for each token and makes the merge whose product has the highest. One gives the other, as long as
- * every way to put a token together is a merge.
+ * SentencePiece's BPE, as in Llama 1 and 2, Mistral and others. tokenizer.json lists the merges in order; GGUF has a
+ * score for each token, and the merge whose result has the highest score comes first. Each can be derived from the
+ * other if every pair of tokens that forms a token is a merge.
  *
  * @module
  */
@@ -9,16 +9,16 @@
 import { CheckpointError, quote } from "../errors.ts";
 import { at } from "./untyped.ts";
 
-/** The space's stand-in. */
+/** The character that replaces spaces. */
 const SPACE = "\u2581";
 
-/** A token that stands for one byte. */
+/** A token for one byte. */
 export const BYTE = /^<0x[0-9A-F]{2}>$/;
 
 /**
- * Whether the tokenizer puts a space before a text.
+ * Whether the tokenizer adds a space before a text.
  *
- * @throws {CheckpointError} it does something else to texts, which GGUF can't express
+ * @throws {CheckpointError} its normalization can't be expressed in GGUF
  */
 export function spacePrefix(path: string, json: unknown): boolean {
   const steps: unknown[] = [
@@ -37,7 +37,7 @@ export function spacePrefix(path: string, json: unknown): boolean {
     } else {
       throw new CheckpointError(
         { path, field: "normalizer" },
-        `llama.cpp has nothing like ${
+        `llama.cpp has no equivalent of ${
           quote(JSON.stringify(step))
         }; move the tokenizer's files elsewhere to export the weights`,
       );
@@ -50,10 +50,10 @@ export function spacePrefix(path: string, json: unknown): boolean {
 }
 
 /**
- * A score for each token: higher for the products of earlier merges.
+ * A score for each token, higher for the results of earlier merges.
  *
- * @param merges pairs, separated by a space, in their order
- * @throws {CheckpointError} the merges are not those of scores
+ * @param merges pairs of tokens, separated by a space, in order
+ * @throws {CheckpointError} no scores give these merges
  */
 export function scoresOf(
   path: string,
@@ -67,7 +67,7 @@ export function scoresOf(
   for (const merge of merges) {
     const product = merge.replace(" ", "");
     if (product !== last && ranks.has(product)) {
-      throw new CheckpointError(place, `those that give ${quote(product)} are not together, as SentencePiece's are`);
+      throw new CheckpointError(place, `those that give ${quote(product)} are not adjacent, as SentencePiece's are`);
     }
     if (!ranks.has(product)) ranks.set(product, ranks.size);
     last = product;
@@ -76,12 +76,12 @@ export function scoresOf(
   const waysOf = ways(tokens, mergeable);
   const missing = [...tokens.keys()].find((id) => mergeable(id) && !ranks.has(tokens[id]) && waysOf(id).length > 0);
   if (missing !== undefined) {
-    throw new CheckpointError(place, `none gives ${quote(tokens[missing])}, which SentencePiece would put together`);
+    throw new CheckpointError(place, `none gives ${quote(tokens[missing])}, which SentencePiece would merge`);
   }
   return scores;
 }
 
-/** The merges of scores, in their order: every way to put a token together from two, best token first. */
+/** The merges that scores give, in order: every pair of tokens that forms a token, the highest score first. */
 export function mergesOf(
   tokens: readonly string[],
   mergeable: (id: number) => boolean,
@@ -92,7 +92,7 @@ export function mergesOf(
   return ids.flatMap((id) => waysOf(id).map(([left, right]) => `${tokens[left]} ${tokens[right]}`));
 }
 
-/** The pairs of ids that give a token, in the order of the ids. */
+/** The pairs of ids that form a token, in the order of the ids. */
 function ways(tokens: readonly string[], mergeable: (id: number) => boolean): (id: number) => [number, number][] {
   const known = new Map([...tokens.entries()].filter(([id]) => mergeable(id)).map(([id, token]) => [token, id]));
   return (id) => {
@@ -107,7 +107,7 @@ function ways(tokens: readonly string[], mergeable: (id: number) => boolean): (i
   };
 }
 
-/** The parts of a tokenizer.json around the vocabulary. */
+/** A tokenizer.json without its vocabulary. */
 export function sentencePieceJson(prefix: boolean, unknown: string | null) {
   const replace = { type: "Replace", pattern: { String: " " }, content: SPACE };
   const back = { type: "Replace", pattern: { String: SPACE }, content: " " };

@@ -1,21 +1,20 @@
 /**
- * The ways in which byte-level BPEs split a text into words: GGUF has a name for each (`tokenizer.ggml.pre`), tokenizer.json
- * spells it out.
+ * The pre-tokenizers of byte-level BPE: GGUF names them (`tokenizer.ggml.pre`), tokenizer.json describes them in full.
  *
  * @module
  */
 
-/** A way to split a text: llama.cpp's name of it and the parts of tokenizer.json that mean the same. */
+/** A pre-tokenizer: llama.cpp's name, and the equivalent parts of tokenizer.json. */
 export interface Split {
   readonly name: string;
-  /** Other names of the same expressions. */
+  /** Other names of the same pre-tokenizer. */
   readonly aliases: readonly string[];
-  /** What tokenizer.json does before the bytes are mapped: single digits, an expression, or GPT-2's own. */
+  /** How tokenizer.json splits before bytes are mapped: into single digits, by an expression, or as GPT-2 does. */
   readonly digits?: boolean;
   readonly regex?: string;
-  /** A word that is a token is not put together from merges. */
+  /** A word in the vocabulary is encoded as its token, without merges. */
   readonly ignoreMerges: boolean;
-  /** llama.cpp adds the bos token where nothing else is said. */
+  /** llama.cpp adds the BOS token by default. */
   readonly addBos?: boolean;
   readonly nfc?: boolean;
 }
@@ -25,7 +24,7 @@ const SPACES = "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 const CASED = "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]";
 const LETTERS = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]";
 
-/** llama-vocab.cpp has the expressions, and for most the text of the tokenizer.json that they stand for. */
+/** Taken from llama-vocab.cpp, which has the expressions and, for most, the text of the tokenizer.json. */
 export const SPLITS: readonly Split[] = [
   { name: "gpt-2", aliases: ["phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"], ignoreMerges: false },
   {
@@ -69,12 +68,12 @@ export const SPLITS: readonly Split[] = [
   },
 ];
 
-/** The row of a name or of an alias. */
+/** The pre-tokenizer with this name or alias. */
 export function splitNamed(name: string): Split | undefined {
   return SPLITS.find((split) => split.name === name || split.aliases.includes(name));
 }
 
-/** The splitting as tokenizer.json has it: its normalizer, pre_tokenizer and the model without the vocabulary. */
+/** The equivalent parts of tokenizer.json: the model is without its vocabulary. */
 export function tokenizerJson({ digits, regex, ignoreMerges, nfc }: Split) {
   const bytes = { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: regex === undefined };
   const first = digits

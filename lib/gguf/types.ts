@@ -1,6 +1,6 @@
 /**
- * The types that a tensor of a GGUF file can have: how many bytes a block of weights takes and, for those that rabbit
- * reads, what the bytes mean. https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+ * The tensor types of GGUF: the sizes of their blocks and, for those that rabbit reads, the meaning of the bytes.
+ * https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
  *
  * @module
  */
@@ -8,7 +8,7 @@
 import { BF16, BLOCK, F16, F32, type Format, FORMATS, Q4B32, Q8B32 } from "../format/blocks.ts";
 import { f16ToF32 } from "../format/floats.ts";
 
-/** Decodes `count` blocks from byte `offset` on into `out` from index 0; every value is the binary32 that ggml gives. */
+/** Decodes `count` blocks from byte `offset` on into `out` from index 0. The values are the same binary32 as ggml's. */
 export type Decode = (bytes: DataView, offset: number, count: number, out: Float32Array) => void;
 
 /** A type of ggml. */
@@ -17,15 +17,15 @@ export interface GgmlType {
   readonly id: number;
   /** ggml's name of it. */
   readonly name: string;
-  /** Weights in a block, and bytes. */
+  /** Weights in a block. */
   readonly blockWeights: number;
   /** Bytes of a block. */
   readonly blockBytes: number;
-  /** Absent for the types that rabbit knows by size alone. */
+  /** Absent for types of which rabbit knows only the size. */
   readonly decode?: Decode;
-  /** rabbit's format of the same values: the same bytes, unless they have to be converted. */
+  /** rabbit's format with the same values. Its bytes are the same, unless there are `fromTwin` and `toTwin`. */
   readonly twin?: Format;
-  /** Turn blocks of the twin into this type's and back, in place, where the bytes differ. */
+  /** Converts blocks of the twin to this type, in place. */
   fromTwin?(blocks: Uint8Array): void;
   /** The inverse of `fromTwin`. */
   toTwin?(blocks: Uint8Array): void;
@@ -35,13 +35,13 @@ export interface GgmlType {
 export interface ReadableType extends GgmlType {
   /** Decodes blocks. */
   readonly decode: Decode;
-  /** llama.cpp's number (llama_ftype) for a file whose weights are mostly of this type; it is only shown. */
+  /** llama.cpp's number (llama_ftype) for a file with mostly this type; it is only displayed. */
   readonly fileType: number;
 }
 
 /**
- * A block of 32: a binary16 scale, a binary16 minimum (`_1` types) or an offset of the integers (`_0` types), for five
- * bits 32 high bits, and the low nibbles: weight n is the low (n < 16) or high nibble of byte n % 16.
+ * Decodes blocks of 32: a binary16 scale, a binary16 minimum (`_1` types; `_0` types have a fixed offset of the
+ * integers), 32 high bits (five bits), and the low nibbles: weight n is the low (n < 16) or high nibble of byte n % 16.
  */
 function nibbles(high: boolean, minimum: boolean): Decode {
   const at = minimum ? 4 : 2;
@@ -51,7 +51,7 @@ function nibbles(high: boolean, minimum: boolean): Decode {
   return (view, offset, count, out) => {
     for (let b = 0; b < count; b++, offset += bytes) {
       const scale = f16ToF32(view.getUint16(offset, true));
-      // Without a minimum nothing may be added: a zero of a negative scale is -0, as it is in ggml.
+      // Adding -0 changes nothing: a zero with a negative scale stays -0, as in ggml.
       const least = minimum ? f16ToF32(view.getUint16(offset + 2, true)) : -0;
       const fifth = high ? view.getUint32(offset + at, true) : 0;
       for (let n = 0; n < BLOCK; n++) {
@@ -63,7 +63,7 @@ function nibbles(high: boolean, minimum: boolean): Decode {
   };
 }
 
-/** Types that are only known by their size: number, name, weights and bytes of a block. */
+/** Types of which only the size is known: number, name, weights and bytes of a block. */
 const OPAQUE: readonly (readonly [number, string, number, number])[] = [
   [9, "Q8_1", 32, 40],
   [10, "Q2_K", 256, 84],
@@ -92,12 +92,12 @@ const OPAQUE: readonly (readonly [number, string, number, number])[] = [
   [40, "NVFP4", 64, 36],
 ];
 
-/** Adds the format whose row names a type. */
+/** Adds the twin: the format that names this type. */
 function withTwin(type: Omit<ReadableType, "twin">): ReadableType {
   return { ...type, twin: [...FORMATS.values()].find(({ ggml }) => ggml === type.name) };
 }
 
-/** Binary32, which every vector has. */
+/** Binary32, the type of all vectors. */
 export const F32_TYPE: ReadableType = withTwin({
   id: 0,
   name: "F32",
@@ -130,20 +130,20 @@ export const READABLE: readonly ReadableType[] = [
   ].map(withTwin),
 ];
 
-/** Every type that a file may have, by its number. */
+/** All types that a file may have, by number. */
 export const GGML_TYPES: ReadonlyMap<number, GgmlType> = new Map(
   [...READABLE, ...OPAQUE.map(([id, name, blockWeights, blockBytes]) => ({ id, name, blockWeights, blockBytes }))]
     .map((type) => [type.id, type]),
 );
 
-/** The type with the values of one of rabbit's formats, if there is one. */
+/** The type with the same values as a format, if there is one. */
 export function typeOf(format: Format): ReadableType | undefined {
   return READABLE.find(({ twin }) => twin === format);
 }
 
 /**
- * Turns blocks of Q4B32 into Q4_0, in place: the same scale, the integers with 8 added, and weight n not in half a byte
- * n / 2 but in the low (n < 16) or high nibble of byte n % 16.
+ * Converts blocks of Q4B32 to Q4_0, in place: the scale stays, 8 is added to the levels, and weight n moves from a
+ * nibble of byte n / 2 to the low (n < 16) or high nibble of byte n % 16.
  */
 export function fromQ4B32(blocks: Uint8Array): void {
   const old = new Uint8Array(BLOCK / 2);
@@ -158,7 +158,7 @@ export function fromQ4B32(blocks: Uint8Array): void {
   }
 }
 
-/** Turns blocks of Q4_0 into Q4B32, in place: what {@link fromQ4B32} undoes. */
+/** Converts blocks of Q4_0 to Q4B32, in place: the inverse of {@link fromQ4B32}. */
 export function toQ4B32(blocks: Uint8Array): void {
   const old = new Uint8Array(BLOCK / 2);
   for (let at = 2; at < blocks.length; at += Q4B32.blockBytes) {

@@ -1,10 +1,10 @@
 /**
- * A look into JSON of which nothing is certain, and where what is missing is not a fault.
+ * Reads untrusted JSON in which missing values are not errors.
  *
  * @module
  */
 
-/** The value at the end of a path of keys; undefined where an object on the way is missing, or is none. */
+/** The value at the end of a path of keys; undefined if a value on the path is missing, or is not an object. */
 export function at(value: unknown, ...keys: readonly string[]): unknown {
   return keys.reduce((inner, key) => {
     const found = typeof inner === "object" && inner !== null && Object.hasOwn(inner, key);

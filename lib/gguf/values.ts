@@ -1,5 +1,5 @@
 /**
- * The values of GGUF's metadata: their types, and how numbers of each type lie in a file.
+ * The values of GGUF's metadata: their types and their encoding.
  *
  * @module
  */
@@ -9,32 +9,35 @@ import { quote } from "../errors.ts";
 /** A type of a metadata value. */
 export type ValueType = "u8" | "i8" | "u16" | "i16" | "u32" | "i32" | "f32" | "bool" | "string" | "u64" | "i64" | "f64";
 
-/** One value; numbers of 64 bits that a binary64 can't hold are bigints. */
+/** One value; 64-bit integers that a binary64 can't hold are bigints. */
 export type Scalar = number | bigint | boolean | string;
 
 /**
- * A value of the metadata with its type, or an array of values of one type. What `parseGguf` gives is an array of
- * strings or a typed array: a Uint8Array of 0 and 1 for booleans, a BigInt64Array or a BigUint64Array for 64 bits.
+ * A value of the metadata with its type, or an array of values of one type. `parseGguf` returns an array of strings or
+ * a typed array: a Uint8Array of 0 and 1 for booleans, a BigInt64Array or a BigUint64Array for 64-bit integers.
  */
 export type Value =
   | { readonly type: ValueType; readonly value: Scalar }
   | { readonly type: ValueType; readonly values: ArrayLike<Scalar> };
 
-/** The metadata of a file, in its order. */
+/** The metadata of a file, in file order. */
 export type Metadata = ReadonlyMap<string, Value>;
 
-/** A value type's number, its bytes (a string: those of its length), and how a number of it is read and written. */
+/**
+ * The encoding of a value type: its number, its size in bytes (of a string: that of its length), and how a number is
+ * read and written.
+ */
 export interface Kind {
   readonly id: number;
   readonly type: ValueType;
   readonly bytes: number;
   get(view: DataView, at: number): Scalar;
   set(view: DataView, at: number, value: Scalar): void;
-  /** The values of an array in a buffer of exactly their bytes; this machine is little endian, as files are. */
+  /** Views a buffer as an array of values. It needs a little-endian machine, since files are little endian. */
   array(buffer: ArrayBuffer): ArrayLike<Scalar>;
 }
 
-/** A 64-bit number as a number where that is exact. */
+/** Converts a 64-bit integer to a number if that is exact. */
 function narrow(value: bigint): number | bigint {
   const number = Number(value);
   return Number.isSafeInteger(number) ? number : value;
@@ -51,7 +54,7 @@ function kind<T extends Scalar>(
   return { id, type, bytes, get, set: set as Kind["set"], array: (buffer) => new Values(buffer) };
 }
 
-/** All of them. */
+/** All value types. */
 export const KINDS: readonly Kind[] = [
   kind(0, "u8", 1, (v, at) => v.getUint8(at), (v, at, x) => v.setUint8(at, x), Uint8Array),
   kind(1, "i8", 1, (v, at) => v.getInt8(at), (v, at, x) => v.setInt8(at, x), Int8Array),
@@ -81,10 +84,10 @@ export const KINDS: readonly Kind[] = [
   kind(12, "f64", 8, (v, at) => v.getFloat64(at, true), (v, at, x) => v.setFloat64(at, x, true), Float64Array),
 ];
 
-/** The same by type. */
+/** The encodings, by type. */
 export const BY_TYPE: ReadonlyMap<ValueType, Kind> = new Map(KINDS.map((kind) => [kind.type, kind]));
 
-/** The number that says array. */
+/** The number of the type array. */
 export const ARRAY_ID = 9;
 
 /** A metadata value. */
@@ -92,7 +95,7 @@ export function value(type: ValueType, value: Scalar): Value {
   return { type, value };
 }
 
-/** A value's type, for messages. */
+/** Describes a value, for messages. */
 export function describe(value: Value): string {
   if ("values" in value) return `an array of ${value.type}`;
   return `${value.type} ${typeof value.value === "string" ? quote(value.value) : value.value}`;

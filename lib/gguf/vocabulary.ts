@@ -1,7 +1,6 @@
 /**
- * A tokenizer as GGUF's metadata has it, from there and from the files of a Hugging Face checkpoint. A byte-level BPE is
- * `gpt2`: GGUF names the way in which a text is split into words (`tokenizer.ggml.pre`), and splits.ts knows the names.
- * SentencePiece's BPE is `llama`.
+ * A tokenizer as in GGUF's metadata, read from there or from the files of a Hugging Face checkpoint. The model `gpt2`
+ * is a byte-level BPE with a named pre-tokenizer (`tokenizer.ggml.pre`, see splits.ts); `llama` is SentencePiece's BPE.
  *
  * @module
  */
@@ -19,38 +18,40 @@ import { splitNamed, SPLITS, tokenizerJson } from "./splits.ts";
 import { at } from "./untyped.ts";
 import { type Metadata, type Value, value } from "./values.ts";
 
-/** Larger than the tokenizer files of any model known (Gemma: 33 MB). */
+/** Larger than the tokenizer files of any known model (Gemma: 33 MB). */
 const MAX_BYTES = 200_000_000;
 
-/** Longer than any token; SentencePiece's are looked for in all pairs of parts, which takes the square of it. */
+/**
+ * Longer than any token. SentencePiece's tokens are split at every position, which takes time quadratic in the length.
+ */
 const MAX_TOKEN = 1000;
 
-/** Kinds of tokens, as `tokenizer.ggml.token_type` has them (llama.h). */
+/** Token types, as in `tokenizer.ggml.token_type` (llama.h). */
 export const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 };
 
-/** A tokenizer as GGUF has it. */
+/** A tokenizer in the terms of GGUF. */
 export interface Vocabulary {
-  /** The name of a row of `SPLITS` of splits.ts, or one that the user gave; `default` for SentencePiece. */
+  /** The name of a pre-tokenizer: of `SPLITS` in splits.ts, or given by the user; `default` for SentencePiece. */
   readonly pre: string;
-  /** Of SentencePiece alone: a score for each id, and whether a space is put before a text. */
+  /** For SentencePiece only: a score for each id, and whether a space is added before a text. */
   readonly sentencePiece?: { readonly scores: readonly number[]; readonly prefix: boolean };
-  /** By id. */
+  /** The tokens, by id. */
   readonly tokens: readonly string[];
-  /** By id: a value of {@link TYPE}. */
+  /** The type of each id: a value of {@link TYPE}. */
   readonly types: readonly number[];
-  /** Pairs, separated by a space. */
+  /** Pairs of tokens, separated by a space. */
   readonly merges: readonly string[];
-  /** Special ids by the word that keys and fields have for them. */
+  /** The ids of special tokens. */
   readonly special: ReadonlyMap<Special, number>;
-  /** Whether a text begins with the bos token, and ends with the eos token. */
+  /** Whether the BOS token is added before a text. */
   readonly addBos: boolean;
-  /** Whether it puts the token eos behind a text. */
+  /** Whether the EOS token is added after a text. */
   readonly addEos: boolean;
-  /** Jinja. */
+  /** The chat template, in Jinja. */
   readonly chatTemplate?: string;
 }
 
-/** Special tokens: eot and eom are the second and third id that end a text. */
+/** Special tokens; eot and eom are the second and third EOS token. */
 export type Special = "bos" | "eos" | "eot" | "eom" | "unk" | "pad";
 
 /** The key of each special id. */
@@ -65,17 +66,17 @@ const SPECIAL_KEYS: readonly (readonly [Special, string])[] = [
 
 // ---------------------------------------------------------------- from Hugging Face's files
 
-/** What to do about a tokenizer that can't be exported. */
+/** The advice if a tokenizer can't be exported. */
 const REMEDY = "move the tokenizer's files elsewhere to export the weights alone";
 
 /**
  * Reads the tokenizer of a checkpoint directory.
  *
- * @param size tokens that the embedding has; ids without a token are filled
- * @param config config.json, for ids that the tokenizer's own files do not name
- * @param pre the name of the splitting, where the user knows better
+ * @param size the number of rows of the embedding; ids without a token are filled
+ * @param config config.json, for ids that the tokenizer's files do not name
+ * @param pre the name of the pre-tokenizer (default: inferred)
  * @returns undefined if the directory has none
- * @throws {CheckpointError} it is no byte-level BPE, or splits texts in a way that GGUF has no name for
+ * @throws {CheckpointError} it is not a supported BPE, or GGUF has no name for its pre-tokenizer
  */
 export function readVocabulary(directory: string, size: number, config: unknown, pre?: string): Vocabulary | undefined {
   try {
@@ -132,7 +133,7 @@ function tokenList({ json, vocabulary, added }: TokenizerFiles, size: number) {
   const fallback = model.get("byte_fallback").flag(false);
   for (const [token, id] of vocabulary) put(token, id, fallback && BYTE.test(token) ? TYPE.byte : TYPE.normal);
   for (const { content, id, special, implied } of added) {
-    // A token that no file gives an id, and the model has none for, can't be in a text.
+    // Skip an added token whose id is only implied and beyond the model's vocabulary: it can't occur in a text.
     if (id < size || !implied) put(content, id, special ? TYPE.control : TYPE.userDefined);
   }
   const unknown = model.get("unk_token");
@@ -141,7 +142,7 @@ function tokenList({ json, vocabulary, added }: TokenizerFiles, size: number) {
   const seen = new Set<string>();
   for (const token of tokens) {
     if (token === "" || seen.has(token)) {
-      throw new CheckpointError({ path }, `the token ${quote(token)} is ${token === "" ? "empty" : "there twice"}`);
+      throw new CheckpointError({ path }, `the token ${quote(token)} is ${token === "" ? "empty" : "a duplicate"}`);
     }
     seen.add(token);
   }
@@ -156,7 +157,7 @@ function mergesOf(path: string, merges: unknown): string[] {
   const place = { path, field: "merges" };
   if (!Array.isArray(merges)) throw new CheckpointError(place, "expected a list");
   return merges.map((merge) => {
-    // Newer files have pairs, older ones texts.
+    // Newer files have pairs, older ones strings.
     const parts = typeof merge === "string" ? merge.split(" ") : merge;
     const good = Array.isArray(parts) && parts.length === 2 &&
       parts.every((part) => typeof part === "string" && part !== "" && !part.includes(" "));
@@ -165,19 +166,19 @@ function mergesOf(path: string, merges: unknown): string[] {
   });
 }
 
-/** llama.cpp's name for how a tokenizer.json splits a text. */
+/** llama.cpp's name of the pre-tokenizer in a tokenizer.json. */
 function splitOf(path: string, json: unknown): string {
   const found = spell(json);
   const split = SPLITS.find((split) => spell(tokenizerJson(split)) === found);
   if (split !== undefined) return split.name;
   throw new CheckpointError(
     { path, field: "pre_tokenizer" },
-    `llama.cpp has no name that rabbit knows for ${quote(found)}`,
+    `llama.cpp has no known name for ${quote(found)}`,
     "unknown-split",
   );
 }
 
-/** What a tokenizer.json does to a text before the merges, in one line. */
+/** The preprocessing of a tokenizer.json before the merges, in one line. */
 function spell(json: unknown): string {
   const parts = (part: unknown, list: string): unknown[] => {
     if (part === null || part === undefined) return [];
@@ -185,7 +186,7 @@ function spell(json: unknown): string {
     return Array.isArray(inner) ? inner.flatMap((part) => parts(part, list)) : [part];
   };
   const typeOf = (part: unknown) => String(at(part, "type"));
-  // llama.cpp has no normalization; NFC, which leaves nearly every text as it is, is not missed.
+  // llama.cpp does not normalize texts. NFC, which leaves almost every text unchanged, is ignored.
   const normal = parts(at(json, "normalizer"), "normalizers").map(typeOf).filter((type) => type !== "NFC");
   const split = parts(at(json, "pre_tokenizer"), "pretokenizers").map((part) => {
     const is = (key: string) => at(part, key) === true;
@@ -198,7 +199,7 @@ function spell(json: unknown): string {
   return [...normal, ...split, at(json, "model", "ignore_merges") === true ? "ignore_merges" : "merges"].join(", ");
 }
 
-/** The ids that the tokenizer's files name, then those of config.json. */
+/** The ids of special tokens: those in the tokenizer's files, then those in config.json. */
 function specialOf(
   tokens: readonly string[],
   special: Readonly<Record<string, string>>,
@@ -222,7 +223,7 @@ function specialOf(
   return new Map(found.filter((pair): pair is [Special, number] => pair[1] !== undefined));
 }
 
-/** Whether the tokenizer puts bos before a text and eos behind it. */
+/** Whether the tokenizer adds BOS before a text and EOS after it. */
 function ends(processor: unknown, settings: unknown, tokens: readonly string[]): { addBos: boolean; addEos: boolean } {
   const processors = at(processor, "processors");
   const steps: unknown[] = Array.isArray(processors) ? processors : [processor];
@@ -241,7 +242,7 @@ function ends(processor: unknown, settings: unknown, tokens: readonly string[]):
 
 // ---------------------------------------------------------------- GGUF's metadata
 
-/** The tokenizer's metadata; without a vocabulary, that there is none. */
+/** The tokenizer's metadata; without a vocabulary, the model `none`. */
 export function vocabularyMetadata(vocabulary: Vocabulary | undefined): [string, Value][] {
   const key = (name: string) => `tokenizer.ggml.${name}`;
   if (vocabulary === undefined) return [[key("model"), value("string", "none")]];
@@ -266,23 +267,23 @@ export function vocabularyMetadata(vocabulary: Vocabulary | undefined): [string,
   return pairs;
 }
 
-/** A file's vocabulary, or why an import has to leave it out. */
+/** The vocabulary of a file, or the reason why an import omits it. */
 export type FoundVocabulary = { readonly vocabulary: Vocabulary } | { readonly missing: string };
 
 /**
  * Reads a vocabulary from metadata.
  *
- * @param size tokens that the embedding has
- * @throws {CheckpointError} the lists contradict one another
+ * @param size the number of rows of the embedding
+ * @throws {CheckpointError} a list is invalid, or has another length
  */
 export function vocabularyOf(path: string, metadata: Metadata, size: number): FoundVocabulary {
   const keys = new Keys(path, metadata, "tokenizer.ggml.");
   const model = keys.optional("model")?.value ?? "none";
-  if (model !== "gpt2" && model !== "llama") return { missing: `its tokenizer (${quote(String(model))}) is no BPE` };
+  if (model !== "gpt2" && model !== "llama") return { missing: `its tokenizer (${quote(String(model))}) is not a BPE` };
   const pre = String(keys.optional("pre")?.value ?? "default");
   const split = splitNamed(pre);
   if (split === undefined && model === "gpt2") {
-    return { missing: `rabbit does not know how ${quote(pre)} splits a text` };
+    return { missing: `its pre-tokenizer (${quote(pre)}) is not supported` };
   }
   const tokens = (keys.list("tokens", "string") ?? keys.fail("tokens", "is missing")) as string[];
   const types = (keys.list("token_type", "i32") ?? tokens.map(() => TYPE.normal)) as number[];
@@ -298,14 +299,14 @@ export function vocabularyOf(path: string, metadata: Metadata, size: number): Fo
   if (long !== undefined) keys.fail("tokens", tooLong(long));
   if (new Set(tokens).size !== size) {
     const seen = new Set<string>();
-    keys.fail("tokens", `${quote(tokens.find((token) => seen.size === seen.add(token).size)!)} is there twice`);
+    keys.fail("tokens", `duplicate token ${quote(tokens.find((token) => seen.size === seen.add(token).size)!)}`);
   }
   const merges = scores
     ? mergesOfScores(tokens, (id) => types[id] === TYPE.normal, scores)
     : (keys.list("merges", "string") ?? keys.fail("merges", "is missing")) as string[];
   const bad = merges.find((merge) => !/^[^ ]+ [^ ]+$/.test(merge));
   if (bad !== undefined) keys.fail("merges", `expected two words, found ${quote(bad)}`);
-  // llama.cpp's own, where a file of SentencePiece does not say.
+  // llama.cpp's defaults for SentencePiece.
   const special = new Map<Special, number>(scores ? [["bos", 1], ["eos", 2], ["unk", 0]] : []);
   for (const [word, key] of SPECIAL_KEYS) {
     const id = keys.optional(key)?.value;

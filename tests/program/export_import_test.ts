@@ -145,7 +145,7 @@ Deno.test("rabbit import of what export wrote gives the same bytes, float and qu
       const { code, err } = await run("import", "--gguf", path, "--out", back, ...same);
       assertEquals([code, err], [
         0,
-        `rabbit: warning: import: ${path}: its tokenizer ("none") is no BPE; ${back} gets none, use --ids\n`,
+        `rabbit: warning: import: ${path}: its tokenizer ("none") is not a BPE; ${back} gets none, use --ids\n`,
       ]);
       assertEquals(digests(join(back, WEIGHTS)), digests(join(model, WEIGHTS)), model);
       // And the same model, to the last logit.
@@ -391,7 +391,7 @@ Deno.test("rabbit export names the splitting of a tokenizer as llama.cpp does", 
     const { code, err } = await run("export", "--in", odd, "--gguf", join(temporary, "odd.gguf"));
     assertEquals(code, 2);
     assert(
-      err.includes(`${odd}/tokenizer.json: pre_tokenizer: llama.cpp has no name that rabbit knows for "Split`),
+      err.includes(`${odd}/tokenizer.json: pre_tokenizer: llama.cpp has no known name for "Split`),
       err,
     );
     assert(err.endsWith("if it has one, give it with --pre\n"), err);
@@ -401,7 +401,7 @@ Deno.test("rabbit export names the splitting of a tokenizer as llama.cpp does", 
     const back = join(temporary, "back");
     const imported = await run("import", "--gguf", join(temporary, "odd.gguf"), "--out", back);
     assertEquals([imported.code, tree(back)], [0, ["config.json", WEIGHTS]]);
-    assert(imported.err.includes('rabbit does not know how "grok-2" splits a text'), imported.err);
+    assert(imported.err.includes('its pre-tokenizer ("grok-2") is not supported'), imported.err);
   });
 });
 
@@ -504,15 +504,15 @@ Deno.test("rabbit export refuses merges and normalizers that SentencePiece does 
         "apart",
         {},
         ["\u2581 ab", "ab c", "\u2581a b", "a b", "\u2581 a"],
-        'merges: those that give "\u2581ab" are not together, as SentencePiece\'s are',
+        'merges: those that give "\u2581ab" are not adjacent, as SentencePiece\'s are',
       ],
-      ["less", {}, MERGES.slice(0, 4), 'merges: none gives "abc", which SentencePiece would put together'],
+      ["less", {}, MERGES.slice(0, 4), 'merges: none gives "abc", which SentencePiece would merge'],
       ["odd", {}, ["\u2581 a b"], 'merges: expected two words, found "\\"\u2581 a b\\""'],
       [
         "lower",
         { normalizer: { type: "Lowercase" } },
         undefined,
-        'normalizer: llama.cpp has nothing like "{\\"type\\":\\"Lowercase\\"}"; ' +
+        'normalizer: llama.cpp has no equivalent of "{\\"type\\":\\"Lowercase\\"}"; ' +
         "move the tokenizer's files elsewhere to export the weights",
       ],
       ["spaces", { normalizer: null }, undefined, "normalizer: spaces are not replaced; llama.cpp replaces them"],
@@ -551,7 +551,7 @@ Deno.test("rabbit export refuses what llama.cpp could not run, or would run othe
       },
     });
     await refused(
-      `${llama3}/config.json: rope_scaling: llama3, which llama.cpp's qwen2 does not know; the model can't be exported`,
+      `${llama3}/config.json: rope_scaling: llama3 is not supported by llama.cpp's qwen2; the model can't be exported`,
       ...["export", "--in", llama3, ...out],
     );
     const deep = variant("deep", TINY, { num_hidden_layers: 3 });
@@ -747,7 +747,7 @@ Deno.test("planImport refuses SentencePiece tokens that are too long to be put t
 Deno.test("rabbit import --dtype same refuses a mixture", async () => {
   await inTemporary(async (temporary) => {
     await refused(
-      `${MIXED}: tensor "blk.0.attn_q.weight": type: Q4_1 beside Q8_0: the dtype "same" is for matrices that are all Q8_0, ` +
+      `${MIXED}: tensor "blk.0.attn_q.weight": type: Q4_1 mixed with Q8_0: the dtype "same" requires matrices that are all Q8_0, ` +
         "all Q4_0, or all floats",
       ...["import", "--gguf", MIXED, "--out", join(temporary, "out"), "--dtype", "same"],
     );
@@ -783,14 +783,14 @@ Deno.test("rabbit import refuses what the decoder does not know, naming key or t
         "llama.block_count",
         u32(2),
         after("llama.block_count"),
-        'tensor "blk.1.attn_norm.weight": missing, although the metadata call for it',
+        'tensor "blk.1.attn_norm.weight": missing, although the metadata calls for it',
       ],
       ["llama.block_count", "llama.block_curse", 0, 'key "llama.block_count": is missing'],
       [
         "llama.feed_forward_length",
         u32(64),
         after("llama.feed_forward_length"),
-        'tensor "blk.0.ffn_gate.weight": shape: [96,64], but the metadata call for [64,64]',
+        'tensor "blk.0.ffn_gate.weight": shape: [96,64], but the metadata calls for [64,64]',
       ],
       [
         "llama.rope.dimension_count",
@@ -802,7 +802,7 @@ Deno.test("rabbit import refuses what the decoder does not know, naming key or t
         "blk.0.attn_v.weight",
         "blk.0.attn_x.weight",
         0,
-        'tensor "blk.0.attn_v.weight": missing, although the metadata call for it',
+        'tensor "blk.0.attn_v.weight": missing, although the metadata calls for it',
       ],
     ];
     for (const [from, to, more, message] of cases) {

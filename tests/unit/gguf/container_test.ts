@@ -215,15 +215,15 @@ Deno.test("parseGguf refuses another file, version or byte order", () => {
 
 Deno.test("parseGguf refuses metadata that say one thing twice or no thing at all", () => {
   const one = concat(u32(4), u32(1));
-  refused(file([["a", one], ["a", one]], []), 'key "a": stands twice');
+  refused(file([["a", one], ["a", one]], []), 'key "a": duplicate key');
   refused(file([["", one]], []), "key 0: is empty");
   refused(file([["a".repeat(65536), one]], []), "key 0: a string of 65536 bytes; the limit is 65535");
   refused(file([["a", u32(13)]], [], new Uint8Array(64)), 'key "a": unknown value type 13');
-  refused(file([["a", concat(u32(7), Uint8Array.of(2))]], []), 'key "a": a boolean of 2');
+  refused(file([["a", concat(u32(7), Uint8Array.of(2))]], []), 'key "a": invalid boolean: 2');
   refused(file([["a", concat(u32(8), text(Uint8Array.of(0xff)))]], []), 'key "a": a string that is not valid UTF-8');
   refused(
     file([["a", concat(u32(9), u32(9), u64(0))]], []),
-    'key "a": an array of arrays, which no reader of models takes',
+    'key "a": arrays of arrays are not supported',
   );
   for (const alignment of [0, 3, 48]) {
     refused(
@@ -253,7 +253,7 @@ Deno.test("parseGguf refuses metadata that say one thing twice or no thing at al
       `key "general.alignment": ${alignment}; the limit is 65536`,
     );
   }
-  refused(file([["a", concat(u32(9), u32(7), u64(3), Uint8Array.of(1, 0, 2))]], []), 'key "a": a boolean of 2');
+  refused(file([["a", concat(u32(9), u32(7), u64(3), Uint8Array.of(1, 0, 2))]], []), 'key "a": invalid boolean: 2');
   refused(file([["a", concat(u32(9), u32(13), u64(0))]], []), 'key "a": unknown value type 13');
   refused(
     file([["a", concat(u32(9), u32(8), u64(1), text(Uint8Array.of(0xc0, 0xaf)))]], []),
@@ -301,12 +301,12 @@ Deno.test("parseGguf allocates nothing for counts that the file has no room for"
   refused(start(65537n, 0n), "tensor count: 65537 tensors; the limit is 65536", 2 ** 50);
   refused(
     key(u32(9), u32(8), u64(2 ** 22 + 1)),
-    'key "a": with it the arrays have 4194305 strings; the limit is 4194304',
+    'key "a": the arrays up to here have 4194305 strings; the limit is 4194304',
     2 ** 50,
   );
   refused(key(u32(9), u32(0), u64(2 ** 24 + 1)), `key "a": an array of 16777217; the limit is 16777216`, 2 ** 50);
   const message = `key "a": 300000000 bytes of a string do not fit into the 268435411 bytes that follow; ` +
-    "the metadata and the tensor infos may have 268435456 bytes";
+    "the metadata and the tensor infos may have at most 268435456 bytes";
   refused(key(u32(8), u64(300_000_000)), message, 2 ** 50);
 });
 
@@ -323,7 +323,7 @@ Deno.test("parseGguf refuses tensors that are not what ggml can hold", () => {
     `${at("shape")}: [4294967296,4294967296] of F32 has more than 2^53 bytes`,
   );
   refused(one("a", [2n ** 63n, 0], F32, 0), `${at("shape")}: [0,9223372036854775808] of F32 has more than 2^53 bytes`);
-  refused(file([], [info("a", [8], F32, 0), info("a", [8], F32, 32)], DATA), `${at("name")}: stands twice`);
+  refused(file([], [info("a", [8], F32, 0), info("a", [8], F32, 32)], DATA), `${at("name")}: duplicate name`);
 });
 
 Deno.test("parseGguf refuses offsets with overlaps, holes, or an end outside of the file", () => {
@@ -332,16 +332,16 @@ Deno.test("parseGguf refuses offsets with overlaps, holes, or an end outside of 
   };
   assertEquals(parse(two(32)).tensors.length, 2);
   for (const offset of [0, 16, 64, 2n ** 64n - 1n]) {
-    refused(two(offset), `tensor "b": offset: ${offset}, but the tensor before it ends so that 32 comes next`);
+    refused(two(offset), `tensor "b": offset: expected 32, the next aligned offset, found ${offset}`);
   }
   refused(
     file([], [info("a", [8], F32, 32)], DATA),
-    'tensor "a": offset: 32, but the tensor before it ends so that 0 comes next',
+    'tensor "a": offset: expected 0, the next aligned offset, found 32',
   );
   const { length } = two(32);
   refused(
     two(32).subarray(0, length - 1),
-    `tensor "b": offset: its data end at byte ${length}, but the file has ${length - 1} bytes; the file is truncated`,
+    `tensor "b": offset: the data ends at byte ${length}, but the file has ${length - 1} bytes; the file is truncated`,
   );
   refused(concat(two(32), new Uint8Array(1)), `1 bytes follow the last tensor, which ends at ${length}`);
 });
