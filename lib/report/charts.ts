@@ -1,6 +1,6 @@
 /**
- * The charts of a report, as SVG inside the page. All are of one width, so that they stand in columns, and are drawn
- * for a phone: wider screens scale them up.
+ * The charts of a report, as SVG in the page. All have the same width, so that they fit columns, and are designed for
+ * phones: wider screens scale them up.
  *
  * @module
  */
@@ -11,13 +11,13 @@ import { type Html, markup, type Part } from "./html.ts";
 import { coordinate as at, grouped, niceCeiling, percent } from "./numbers.ts";
 import { STEPS } from "./style.ts";
 
-/** Units of a chart from left to right; about as many pixels on a phone. */
+/** The width of a chart in SVG units; about as many pixels on a phone. */
 const WIDTH = 364;
 
-/** The map: a column of labels, one of cells for each part, bars, and their values. */
+/** The layout of the map: a column of labels, a column of cells for each part, bars, and the values of the bars. */
 const MAP = { label: 30, cell: 34, row: 17, top: 40, bars: 277, barsEnd: 325, end: 360 };
 
-/** A tensor of the map. */
+/** A tensor in the map. */
 interface Mark {
   readonly tensor: number;
   readonly name: string;
@@ -27,8 +27,8 @@ interface Mark {
 }
 
 /**
- * The error of every quantized tensor: a row a layer, a column a part, and a bar for the whole layer. Matrices that
- * belong to no layer have a row each, above, and are not on the scale of colours.
+ * The error of every quantized tensor: a row for each layer, a column for each part, and a bar for the whole layer.
+ * Matrices outside of layers have rows above these, and don't count for the colour scale.
  */
 export function errorMap(report: Report, index: number): Html {
   const quant = report.quants[index];
@@ -79,7 +79,7 @@ export function errorMap(report: Report, index: number): Html {
   });
   const title =
     `Relative RMS error of each matrix of ${quant.name}: a row for each of ${quant.layers.length} layers, ` +
-    `a column for each kind of matrix, from ${percent(low)} to ${percent(high)} per cent, and a bar for each whole ` +
+    `a column for each kind of matrix, from ${percent(low)} to ${percent(high)} percent, and a bar for each whole ` +
     "layer. The table of all tensors lists the same errors.";
   return chart(bottom + 44, title, [
     heading,
@@ -103,10 +103,10 @@ function legend(low: number, high: number, y: number): Part {
   ];
 }
 
-/** A histogram: the sides of its plot in the chart. */
+/** The layout of a histogram: the edges of its plot in the chart. */
 const PLOT = { left: 34, right: WIDTH - 14, top: 24, bottom: 172, height: 208 };
 
-/** What the histograms of a page have in common. */
+/** The axes that the histograms of a page share. */
 export interface Axes {
   /** The values go from -reach to reach. */
   readonly reach: number;
@@ -114,23 +114,23 @@ export interface Axes {
   readonly decades: number;
 }
 
-/** Axes that all histograms fit on. */
+/** The axes that fit all histograms. */
 export function commonAxes(histograms: readonly Bins[]): Axes {
   const reach = histograms.flatMap(extent).reduce((most, edge) => Math.max(most, Math.abs(edge)), 1e-6);
   const count = histograms.flatMap(({ counts }) => counts).reduce((most, count) => Math.max(most, count), 10);
   return { reach: niceCeiling(reach), decades: Math.ceil(Math.log10(count)) };
 }
 
-/** How many logits differ by how much, on a logarithmic scale of counts. */
+/** A histogram of logit differences, with a logarithmic scale of counts. */
 export function differenceHistogram({ name, histogram, values }: QuantFigures, { reach, decades }: Axes): Html {
   const { width, first, counts } = histogram;
-  // A count of one has some height too.
+  // A count of one has a visible bar too.
   const y = (count: number) => PLOT.bottom - (PLOT.bottom - PLOT.top) * (Math.log10(count) + 0.3) / (decades + 0.3);
   const x = (value: number) => (PLOT.left + PLOT.right) / 2 + (PLOT.right - PLOT.left) / 2 * value / reach;
   const bars = counts.map((count, n) => {
     if (count === 0) return undefined;
     const [left, right] = [x((first + n) * width), x((first + n + 1) * width)];
-    // A gap where the bars are wide enough for one.
+    // A gap between bars, if they are wide enough for one.
     return rect("bar", left, y(count), right - left - (right - left > 4 ? 0.5 : 0), PLOT.bottom - y(count));
   });
   const [low, high] = extent(histogram).map(tick);
@@ -152,16 +152,16 @@ export function differenceHistogram({ name, histogram, values }: QuantFigures, {
   ]);
 }
 
-/** The decades of a logarithmic axis that values above zero need: 10^low to 10^high. */
+/** The range of a logarithmic axis for positive values: 10^low to 10^high. */
 export interface Decades {
   readonly low: number;
   readonly high: number;
 }
 
-/** More decades below the largest value than these are not shown: what is so small is as good as zero. */
+/** The maximum number of decades below the largest value; smaller values count as zero. */
 const MOST_DECADES = 8;
 
-/** A logarithmic axis that all values fit on. */
+/** The logarithmic axis that fits all values. */
 export function commonDecades(values: readonly number[]): Decades {
   const most = values.reduce((most, value) => Math.max(most, value), 0);
   if (most === 0) return { low: -1, high: 0 };
@@ -170,7 +170,7 @@ export function commonDecades(values: readonly number[]): Decades {
   return { low: Math.max(high - MOST_DECADES, Math.min(high - 1, Math.floor(Math.log10(least)))), high };
 }
 
-/** The divergence of the tokens of a text, from the least to the largest, on a logarithmic scale. */
+/** The sorted divergences of the tokens of a text, on a logarithmic scale. */
 export function divergenceCurve({ name, kl_quantiles = [] }: QuantFigures, { low, high }: Decades): Html {
   const place = (value: number) => Math.max(0, (value > 0 ? Math.log10(value) : low) - low) / (high - low);
   const y = (value: number) => PLOT.bottom - (PLOT.bottom - PLOT.top) * place(value);
@@ -179,7 +179,7 @@ export function divergenceCurve({ name, kl_quantiles = [] }: QuantFigures, { low
   const points = kl_quantiles.map((value, n) => `${at(x(n / last))} ${at(y(value))}`);
   const title =
     `Kullback-Leibler divergence of ${name} for the tokens of the text, on a logarithmic scale: half of them ` +
-    `are below ${tick(kl_quantiles[last / 2])}, 90 per cent below ${tick(kl_quantiles[last * 0.9])}, all up to ${
+    `are below ${tick(kl_quantiles[last / 2])}, 90 percent below ${tick(kl_quantiles[last * 0.9])}, all up to ${
       tick(kl_quantiles[last])
     } nats.`;
   return chart(PLOT.height, title, [
@@ -195,7 +195,7 @@ export function divergenceCurve({ name, kl_quantiles = [] }: QuantFigures, { low
       path("line", `M${at(x(part))} ${PLOT.bottom}v4`),
       text("axis", x(part), PLOT.bottom + 16, `${part * 100} %`, "middle"),
     ]),
-    text("axis", x(0.5), PLOT.height - 5, "part of the tokens that diverge less", "middle"),
+    text("axis", x(0.5), PLOT.height - 5, "fraction of the tokens with a smaller divergence", "middle"),
   ]);
 }
 
@@ -235,7 +235,7 @@ function power(n: number): string {
   return `${10 ** (n % 3)}${["", "k", "M", "G", "T"][Math.floor(n / 3)]}`;
 }
 
-/** A name that fits a row of the map; the end tells most. */
+/** Shortens a name to a row of the map; the end is the most specific part. */
 function short(name: string): string {
   const characters = [...name];
   return characters.length > 38 ? `…${characters.slice(-37).join("")}` : name;

@@ -1,6 +1,6 @@
 /**
- * The figures of a report: what one page says of a float checkpoint and its quantized ones. The page shows these
- * figures and no others, and holds them as JSON; so every value here is one that JSON has.
+ * The figures of a report on a float checkpoint and its quantized versions. The page shows exactly these figures, and
+ * contains them as JSON, so every value can be represented in JSON.
  *
  * @module
  */
@@ -29,13 +29,13 @@ export interface Report {
   /** The greedy answer of the float model. */
   readonly answer: Answer;
   readonly quants: readonly QuantFigures[];
-  /** The text that the models predict, where there is one. */
+  /** The text that the models predict, if there is one. */
   readonly text?: TextFigures;
-  /** In the order of the float checkpoint, then those that only a quantized one has. */
+  /** The tensors, in the order of the float checkpoint, then those that only a quantized one has. */
   readonly tensors: readonly TensorFigures[];
 }
 
-/** Ids, and the text of each where the checkpoint has a tokenizer. */
+/** Ids, and the text of each if the checkpoint has a tokenizer. */
 export interface Tokens {
   readonly ids: readonly number[];
   readonly texts?: readonly string[];
@@ -43,7 +43,7 @@ export interface Tokens {
 
 /** A greedy answer. */
 export interface Answer extends Tokens {
-  /** For each token its logit minus that of the second largest: what it would take to change the choice. */
+  /** For each token, its logit minus the second largest: the change that would alter the choice. */
   readonly margins: readonly number[];
 }
 
@@ -62,7 +62,7 @@ export interface ModelFigures {
   readonly vocabulary: number;
   /** The dtypes of its matrices. */
   readonly dtypes: readonly string[];
-  /** Of the files. */
+  /** The size of the files. */
   readonly bytes: number;
   /** 8 * bytes / parameters */
   readonly bits_per_weight: number;
@@ -75,61 +75,61 @@ export interface TextFigures {
   readonly windows: number;
   /** Tokens of a window. */
   readonly window: number;
-  /** Tokens whose prediction counts. */
+  /** Tokens whose prediction is scored. */
   readonly scored: number;
   readonly perplexity: Pick<PredictionFigures["perplexity"], "float" | "float_error">;
 }
 
-/** A quantized checkpoint against the float one; with a text, how well that is predicted. */
+/** A quantized checkpoint compared with the float one; with a text, also how well it predicts the text. */
 export interface QuantFigures extends Partial<PredictionFigures> {
-  /** The quantiles at 0, 1/100 … 1 of the text's Kullback-Leibler divergences. */
+  /** The quantiles 0, 1/100 … 1 of the text's Kullback-Leibler divergences. */
   readonly kl_quantiles?: readonly number[];
   readonly name: string;
   readonly path: string;
   readonly format: string;
   readonly bytes: number;
-  /** bytes / those of the float checkpoint */
+  /** bytes / bytes of the float checkpoint */
   readonly ratio: number;
   readonly bits_per_weight: number;
   /** Tokens that were decoded. */
   readonly steps: number;
   /** Whether the two greedy answers are the same. */
   readonly match: boolean;
-  /** Tokens before the first that differs. */
+  /** Tokens before the first difference. */
   readonly kept: number;
-  /** Tokens of the float model's answer that this model chooses too, after the float model's tokens before it. */
+  /** Tokens of the float model's answer that this model also chooses, given the float model's previous tokens. */
   readonly agree: number;
   /** |difference| of all logits after each token of the float model's answer. */
   readonly logits_max: number;
   readonly logits_mean: number;
   /** Logits that were compared. */
   readonly values: number;
-  /** The same after the prompt. */
+  /** The same, after the prompt. */
   readonly prefill_max: number;
   readonly prefill_mean: number;
-  /** sqrt(sum (w - v)^2 / sum w^2) over all quantized weights w and what is stored of them, v. */
+  /** sqrt(sum (w - v)^2 / sum w^2) over all quantized weights w and their stored values v. */
   readonly rms: number;
-  /** Tensors that are, and that are not, what quantizing the float checkpoint gives. */
+  /** The number of tensors that equal the result of quantizing the float checkpoint, and of others. */
   readonly equal: number;
   readonly different: number;
   readonly answer: Answer;
-  /** The differences that logits_max and logits_mean are taken of, with their signs. */
+  /** The differences of logits_max and logits_mean, with their signs. */
   readonly histogram: Bins;
   /** rms over the matrices of each layer. */
   readonly layers: readonly number[];
 }
 
-/** A tensor of the float checkpoint, and what became of it. */
+/** A tensor of the float checkpoint, and its quantized versions. */
 export interface TensorFigures {
   readonly name: string;
-  /** Of the matrices of a layer, its number and what it is: q, k, v, o, gate, up or down. */
+  /** For the matrices of a layer: its number, and the part: q, k, v, o, gate, up or down. */
   readonly layer?: number;
   readonly part?: string;
   readonly shape: readonly number[];
-  /** Absent where only a quantized checkpoint has the tensor. */
+  /** Absent if only a quantized checkpoint has the tensor. */
   readonly dtype?: string;
   readonly bytes?: number;
-  /** For each quantized checkpoint; null where it lacks the tensor. */
+  /** For each quantized checkpoint; null if it lacks the tensor. */
   readonly quants: readonly (StoredFigures | null)[];
 }
 
@@ -137,22 +137,22 @@ export interface TensorFigures {
 export interface StoredFigures {
   readonly dtype: string;
   readonly bytes: number;
-  /** Whether it is what quantizing the float checkpoint gives, and if it can't be compared, why. */
+  /** Whether it equals the result of quantizing the float checkpoint, and the reason if it can't be compared. */
   readonly equal: boolean;
   readonly problem?: string;
-  /** The relative RMS error; of quantized tensors only. */
+  /** The relative RMS error, for quantized tensors only. */
   readonly rms?: number;
 }
 
 /** The matrices of a layer, in the order of a forward pass. */
 export const PARTS: readonly string[] = ["q", "k", "v", "o", "gate", "up", "down"];
 
-/** The margin of a greedy choice; a vocabulary of one token has no second one. */
+/** The margin of a greedy choice; 0 if the vocabulary has only one token. */
 function marginOf(logits: Float32Array): number {
   return logits.length > 1 ? margin(logits) : 0;
 }
 
-/** What decoding with a quantized model gave. */
+/** The results of decoding with a quantized model. */
 export interface Measured {
   readonly comparison: Comparison;
   readonly margins: readonly number[];
@@ -161,7 +161,7 @@ export interface Measured {
 }
 
 /**
- * Compares a quantized model with what the float model did.
+ * Compares a quantized model with the trace of the float model.
  *
  * @param fed called after the prompt and after each token
  */
@@ -184,7 +184,7 @@ export function decodeQuantized(model: Decoder, float: Trace, fed?: () => void):
   return { comparison, margins: margins.slice(0, float.tokens.length), agree, histogram };
 }
 
-/** What {@link figures} puts together. */
+/** The input of {@link figures}. */
 export interface Findings {
   readonly program: string;
   readonly float: { readonly checkpoint: Checkpoint; readonly config: Config; readonly trace: Trace };
@@ -192,11 +192,11 @@ export interface Findings {
     readonly checkpoint: Checkpoint;
     readonly measured: Measured;
     readonly against: Against;
-    /** What the text gave, where there is one. */
+    /** The divergences on the text, if there is one. */
     readonly divergence?: Divergence;
   }[];
   readonly text?: Pick<TextFigures, "file" | "tokens" | "windows" | "window">;
-  /** The text of one token, where there is a tokenizer. */
+  /** The text of one token, if there is a tokenizer. */
   readonly textOf?: (id: number) => string;
 }
 
@@ -280,8 +280,8 @@ function size(checkpoint: Checkpoint, parameters: number): { bytes: number; bits
 }
 
 /**
- * What a user calls each checkpoint: its directory, or the file where that has a name of its own; the path where two
- * are alike.
+ * The labels of checkpoints: the directory, or the file if it has a name of its own; the path if labels would be the
+ * same.
  */
 function labelsOf(checkpoints: readonly Checkpoint[]): string[] {
   const labels = checkpoints.map((checkpoint) => {
@@ -292,7 +292,7 @@ function labelsOf(checkpoints: readonly Checkpoint[]): string[] {
   return labels.map((label, n) => labels.indexOf(label) === labels.lastIndexOf(label) ? label : nameOf(checkpoints[n]));
 }
 
-/** The layer and the part of each matrix of a layer, by name. */
+/** The layer and the part of each matrix in a layer, by name. */
 type Places = ReadonlyMap<string, { readonly layer: number; readonly part: string }>;
 
 function placesOf(config: Config): Places {

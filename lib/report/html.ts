@@ -1,26 +1,26 @@
 /**
- * HTML text: a template that escapes what is put into it, and JSON inside a page.
+ * HTML: a template that escapes its values, and JSON in a page.
  *
  * @module
  */
 
-/** Text that is HTML already; only {@link markup} makes it, and {@link trusted} of constants. */
+/** Escaped HTML; only {@link markup} creates it, and {@link trusted} for constants. */
 export class Html {
   constructor(readonly text: string) {}
 }
 
-/** What may stand in a template; a list is joined, undefined and false leave nothing. */
+/** The values in a template. Lists are joined; undefined and false are omitted. */
 export type Part = string | number | Html | undefined | false | readonly Part[];
 
 /**
- * A template literal whose values are escaped, unless they are {@link Html}. Attribute values must stand in double
- * quotes. (The formatter would rewrite the text of a tag that is called html, and with it what the page says.)
+ * A template literal whose values are escaped, unless they are {@link Html}. Attribute values must be in double quotes.
+ * (The tag is not called html, since the formatter would rewrite such templates.)
  */
 export function markup(strings: TemplateStringsArray, ...parts: readonly Part[]): Html {
   return new Html(strings.map((text, n) => n === 0 ? text : render(parts[n - 1]) + text).join(""));
 }
 
-/** HTML that the program itself contains. */
+/** Marks a constant of the program as HTML. */
 export function trusted(text: string): Html {
   return new Html(text);
 }
@@ -45,8 +45,8 @@ function escape(text: string): string {
 }
 
 /**
- * What HTML forbids (control characters, unpaired surrogates, noncharacters) or what would reorder the text around it
- * (bidirectional controls), as \uXXXX.
+ * Replaces characters that HTML forbids (control characters, unpaired surrogates, noncharacters) or that would reorder
+ * the surrounding text (bidirectional controls) by \uXXXX.
  */
 function visible(text: string): string {
   // Tabs and line feeds are allowed.
@@ -54,7 +54,7 @@ function visible(text: string): string {
   return text.replace(odd, (c) => "\\u" + c.codePointAt(0)!.toString(16).padStart(4, "0"));
 }
 
-/** A value as JSON for a script element: no character of it can end the element or is forbidden in HTML. */
+/** A value as JSON for a script element, without characters that could end the element or that HTML forbids. */
 export function jsonScript(value: unknown): Html {
   const text = JSON.stringify(value).replace(
     /[<>&\u007f-\u009f\u2028\u2029]|\p{Bidi_Control}|\p{Noncharacter_Code_Point}/gu,

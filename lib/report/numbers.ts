@@ -1,22 +1,22 @@
 /**
- * Numbers as a page shows them, and the scales of its charts.
+ * Formats the numbers of a page, and chooses the scales of its charts.
  *
  * @module
  */
 
 import type { Figure } from "../measure/metrics.ts";
 
-/** A whole number with its thousands set apart: 142,985,696. */
+/** A whole number with thousands separators: 142,985,696. */
 export function grouped(value: number): string {
   return String(value).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
-/** A figure with as many digits after the point, or its word. */
+/** A figure with `digits` digits after the decimal point, or its word. */
 export function digitsOf(value: Figure, digits: number): string {
   return typeof value === "number" ? value.toFixed(digits) : value;
 }
 
-/** A number in a unit that leaves few digits: what is shown, the unit, and the unit's size. */
+/** A number in a unit that needs few digits: the text, the unit, and the unit's size. */
 export interface Scaled {
   readonly text: string;
   readonly unit: string;
@@ -40,7 +40,7 @@ export function inWords(value: number): Scaled {
   return scaled(value, [["billion", 1e9], ["million", 1e6]], "");
 }
 
-/** A part as per cent in at most five characters: 12.3, 9.12, 0.546, 0. */
+/** A fraction as a percentage of at most five characters: 12.3, 9.12, 0.546, 0. */
 export function percent(part: number): string {
   // Rounded first, so that 9.996 is 10.0 and not 10.00.
   const value = Number((part * 100).toPrecision(3));
@@ -49,16 +49,16 @@ export function percent(part: number): string {
   return value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : value >= 1 ? 2 : 3);
 }
 
-/** Ends of an axis, whose halves are short numbers too. */
+/** Possible ends of an axis; their halves are short numbers too. */
 const ENDS = [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8];
 
-/** The smallest short number that is not below `value`, which is above zero. */
+/** The smallest short number that is at least `value`, which must be positive. */
 export function niceCeiling(value: number): number {
   const power = 10 ** Math.floor(Math.log10(value));
   return power * (ENDS.find((end) => end * power >= value * (1 - 1e-12)) ?? 10);
 }
 
-/** A coordinate of a chart, short. */
+/** A coordinate in a chart, rounded. */
 export function coordinate(value: number): string {
   return String(Math.round(value * 100) / 100);
 }

@@ -1,10 +1,10 @@
 /**
- * The looks of a report: no font, image or script from anywhere.
+ * The style sheet of a report; it uses no external fonts, images or scripts.
  *
  * @module
  */
 
-/** Colours of one scheme: what each is for, and its value. */
+/** The colours of one scheme, by purpose. */
 export interface Scheme {
   readonly page: string;
   readonly card: string;
@@ -14,16 +14,16 @@ export interface Scheme {
   readonly bar: string;
   readonly good: string;
   readonly bad: string;
-  /** Behind a token that differs. */
+  /** The background of a token that differs. */
   readonly changed: string;
-  /** The colours of the map from the lowest error to the highest, and that of the text on each. */
+  /** The colours of the map from the lowest error to the highest, and of the text on each. */
   readonly ramp: readonly (readonly [fill: string, text: string])[];
 }
 
-/** Steps of the map's scale of colours. */
+/** The number of colours in the map's scale. */
 export const STEPS = 8;
 
-/** For light surroundings and for paper. */
+/** The light scheme, also for print. */
 export const LIGHT: Scheme = {
   page: "#f7f8f9",
   card: "#ffffff",
@@ -46,7 +46,7 @@ export const LIGHT: Scheme = {
   ],
 };
 
-/** For dark ones: a higher error is lighter. */
+/** The dark scheme, in which a higher error is lighter. */
 export const DARK: Scheme = {
   page: "#0f1318",
   card: "#171c23",
@@ -145,7 +145,7 @@ fieldset{min-inline-size:0;border:0;margin:.5rem 0 0;padding:0;display:flex;flex
 legend{float:left;margin-right:1.1rem;padding:0;color:var(--muted)}
 fieldset label{min-width:0;padding-block:.1rem;overflow-wrap:anywhere}
 input{accent-color:var(--bar);margin:0 .2rem 0 0;vertical-align:-.1em}
-/* Rows of a grid, so that the choice above can order them without a script. */
+/* A grid, so that the selected order can sort the rows without a script. */
 .tensors table{display:grid;grid-template-columns:minmax(var(--name,min(23rem,60vw)),1fr) repeat(var(--columns),auto);font-size:.85rem}
 .tensors .group{grid-column:span 3}
 .tensors thead th{font-size:1em}
@@ -192,7 +192,7 @@ input{accent-color:var(--bar);margin:0 .2rem 0 0;vertical-align:-.1em}
 /** The style sheet of a page. */
 export const STYLE: string = [
   `:root{color-scheme:light;${variables(LIGHT)}}`,
-  // On paper the light colours stay.
+  // Print uses the light scheme.
   `@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark;${variables(DARK)}}}`,
   LAYOUT.trim(),
   LIGHT.ramp.map((_, n) => `.h${n}{fill:var(--h${n})}.t${n}{fill:var(--t${n})}`).join(""),

@@ -1,5 +1,5 @@
 /**
- * The table of all tensors, which is sorted by the style sheet: the page has no script.
+ * The table of all tensors. The style sheet sorts it, since the page has no script.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { type Html, markup, type Part, trusted } from "./html.ts";
 import { grouped } from "./numbers.ts";
 import { figure, scrolling, section } from "./parts.ts";
 
-/** What the table of tensors can be sorted by: a label, and for each tensor its place. */
+/** The sort orders of the table: a label, and the place of each tensor. */
 function orders({ tensors, quants }: Report): { label: string; places: number[] }[] {
   const places = (before: (a: number, b: number) => number) => {
     const out = new Array<number>(tensors.length);
@@ -28,13 +28,13 @@ function orders({ tensors, quants }: Report): { label: string; places: number[] 
   ];
 }
 
-/** The rules by which a choice orders the rows; without one they stand as in the file. */
+/** The style rules that order the rows by the selected order; without one they are in file order. */
 export function orderRules(report: Report): string {
   const rules = orders(report).map((_, n) => `.tensors:has(#sort-${n}:checked) tbody tr{order:var(--o${n})}`);
   return rules.slice(1).join("\n");
 }
 
-/** A head of one column, or of several. The roles are said because the table's layout is that of a grid. */
+/** A header of one column, or of several. Roles are explicit, since the table is displayed as a grid. */
 function columnHead(label: string, kind: "n" | "" | "group"): Html {
   const scope = kind === "group" ? trusted(' scope="colgroup" colspan="3"') : trusted(' scope="col"');
   return markup`<th role="columnheader"${scope}${kind !== "" && markup` class="${kind}"`}>${label}</th>`;
@@ -44,7 +44,7 @@ function cell(content: Part, kind = ""): Html {
   return markup`<td role="cell"${kind !== "" && markup` class="${kind}"`}>${content}</td>`;
 }
 
-/** The section with a table of all tensors, which can be sorted. */
+/** The section with the sortable table of all tensors. */
 export function tensors(report: Report): Html {
   const { tensors, quants, model } = report;
   const sorts = orders(report);
@@ -88,7 +88,7 @@ ${scrolling("Table of all tensors", table)}
 function storedCells(stored: StoredFigures | null, path: string): Part {
   if (stored === null) return [cell("≠ missing", "odd"), cell("–", "n"), cell("–", "n")];
   const { dtype, bytes, equal, problem, rms } = stored;
-  const odd = !equal && ` ≠ ${problem ?? "not what quantizing the reference gives"}`;
+  const odd = !equal && ` ≠ ${problem ?? "not the result of quantizing the reference"}`;
   const error = rms === undefined ? (equal ? "kept" : "–") : figure(`${path}.rms`, (rms * 100).toFixed(4), 100);
   return [
     cell([dtype, odd], equal ? "" : "odd"),

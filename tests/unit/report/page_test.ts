@@ -324,7 +324,7 @@ Deno.test("page: marks say in words and signs what colours say", () => {
   const differing = found.all("td").filter((cell) => attribute(cell, "class") === "differs").map(textOf);
   assertEquals(differing, ["≠differs: 70.250"]);
   const verdicts = found.all("p").filter((p) => attribute(p, "class")?.startsWith("verdict")).map(textOf);
-  assertEquals(verdicts, ["✓ Answer kept: all 3 tokens", "≠ Differs from token 2 of 3 on"]);
+  assertEquals(verdicts, ["✓ Answer kept: all 3 tokens", "≠ First difference: token 2 of 3"]);
 });
 
 Deno.test("page: one quantized checkpoint, one token, errors that are all the same or zero, an odd tensor", () => {
@@ -353,7 +353,7 @@ Deno.test("page: one quantized checkpoint, one token, errors that are all the sa
   const found = new Page(page(one));
   assertEquals(found.errors, []);
   assertEquals(/NaN|Infinity|undefined/.test(found.html), false);
-  assert(found.html.includes("of 19 tensors are not what quantizing"));
+  assert(found.html.includes("of 19 tensors differ from the result of"));
 });
 
 Deno.test("page: with a text it shows what the JSON says of it, and a curve for each checkpoint", () => {
