@@ -1,10 +1,9 @@
 /**
- * The formats that a matrix can have: what the bytes of a row mean. One row of {@link FORMATS} is all that the
- * rest of the program needs to know of a format; the fast arithmetic is in lib/kernels, which does without it where it
- * has none.
+ * The formats that a matrix can have: the meaning of the bytes of a row. A row of {@link FORMATS} is all that the rest
+ * of the program needs to know about a format. lib/kernels has fast code for some formats; the others work without it.
  *
- * A matrix of rows x columns is stored row by row, left to right, as a sequence of blocks. A float format has
- * blocks of one weight, a quantized one has blocks of {@link BLOCK} consecutive weights of one row.
+ * A matrix is stored row by row, left to right, as a sequence of blocks. A block of a float format is one weight; a
+ * block of a quantized format is {@link BLOCK} consecutive weights of one row.
  *
  * @module
  */
@@ -15,15 +14,15 @@ import { bf16ToF32, f16IsFinite, f16ToF32, f32ToF16, roundHalfAway } from "./flo
 export const BLOCK = 32;
 
 /**
- * What a matrix can be multiplied with: `f32` are the activations themselves; `i16` and `i8` are blocks of 32 integers of
- * at most 32767 or 127 with one binary32 scale, for block formats only.
+ * The activations that a matrix is multiplied with. `f32` are exact; `i16` and `i8`, for block formats only, are blocks
+ * of 32 integers of at most 32767 or 127 with one binary32 scale.
  */
 export type Activations = "f32" | "i16" | "i8";
 
-/** All of them, the exact ones first. */
+/** All types of activations, the exact ones first. */
 export const ACTIVATIONS: readonly Activations[] = ["f32", "i16", "i8"];
 
-/** What the two kinds of format have in common. */
+/** The properties of every format. */
 export interface Common {
   /** The dtype of the format in a safetensors header. */
   readonly name: string;
@@ -31,38 +30,38 @@ export interface Common {
   readonly blockWeights: number;
   /** Bytes of a block. */
   readonly blockBytes: number;
-  /** The name of ggml's type that has the same values, where there is one: see lib/gguf/types.ts. */
+  /** The name of the ggml type with the same values, if there is one: see lib/gguf/types.ts. */
   readonly ggml?: string;
   /**
-   * Decodes `count` blocks that start at byte `offset` into `out` from index 0. Every value is exact in binary32,
-   * but for F64, which is rounded to it.
+   * Decodes `count` blocks from byte `offset` on into `out` from index 0. Values are exact in binary32, except those of
+   * F64, which are rounded to it.
    */
   decode(bytes: DataView, offset: number, count: number, out: Float32Array): void;
 }
 
-/** A format that a training stack writes; a source of quantization. */
+/** A format of unquantized weights; a source of quantization. */
 export interface FloatFormat extends Common {
-  /** Tells it from a block format. */
+  /** Distinguishes it from a block format. */
   readonly kind: "float";
 }
 
 /** A block format: a binary16 scale and {@link BLOCK} integers. */
 export interface BlockFormat extends Common {
-  /** Tells it from a float format. */
+  /** Distinguishes it from a float format. */
   readonly kind: "block";
-  /** Bits of a payload value, at most 8: a width of this many bits. */
+  /** Bits per weight in the payload, at most 8. */
   readonly bits: number;
-  /** What the width is for, for help. */
+  /** The purpose of the width, for help texts. */
   readonly label: string;
-  /** What it is multiplied with where nothing else is asked: see bench/RESULTS.md for the measurement. */
+  /** The default activations; see bench/RESULTS.md for the measurements. */
   readonly activations: Activations;
   /** The largest positive level; the range is -levels-1 to levels. */
   readonly levels: number;
-  /** `format` in `__metadata__`. */
+  /** The value of `format` in `__metadata__`. */
   readonly declaration: string;
   /** Writes 32 levels as the payload that follows the scale. */
   pack(levels: Int8Array, out: Uint8Array): void;
-  /** Reads the 32 levels of the payload at byte `payload`: what {@link pack} has written. */
+  /** Reads the 32 levels of the payload at byte `payload`: the inverse of {@link pack}. */
   unpack(bytes: DataView, payload: number, levels: Int8Array): void;
 }
 
@@ -75,14 +74,10 @@ export class BlockRefusal extends Error {
   override name = "BlockRefusal";
 
   /**
+   * Creates the error.
+   *
    * @param column the weight in the block, 0 to 31, or -1 for the scale
    * @param value the weight, or max |w| / levels for the scale
-   */
-  /**
-   * Why a block is refused.
-   *
-   * @param column the weight, or -1 for the scale
-   * @param value what it is
    */
   constructor(readonly column: number, readonly value: number) {
     super(column < 0 ? `the scale ${value} rounds to infinity` : `weight ${column} is ${value}`);
@@ -107,13 +102,13 @@ function float(
   };
 }
 
-/** What makes a block format: the rest follows from the number of bits. */
+/** The parameters of a block format; its other properties follow from the number of bits. */
 export interface BlockRow extends Pick<BlockFormat, "bits" | "label" | "activations" | "ggml" | "pack"> {
   /** Level n of the payload at byte `payload`. */
   level(bytes: DataView, payload: number, n: number): number;
 }
 
-/** A block format, from what makes it: binary16 scales, and two's complement integers of so many bits. */
+/** Creates a block format: binary16 scales, and two's complement integers of `bits` bits. */
 export function blockFormat({ bits, label, activations, ggml, pack, level }: BlockRow): BlockFormat {
   const blockBytes = 2 + BLOCK * bits / 8;
   return {
@@ -149,7 +144,7 @@ export const F16: FloatFormat = float("F16", 2, (view, at) => f16ToF32(view.getU
 /** Bfloat16. */
 export const BF16: FloatFormat = float("BF16", 2, (view, at) => bf16ToF32(view.getUint16(at, true)), "BF16");
 
-/** Eight bits, the fidelity format: 34 bytes for 32 weights, byte for byte ggml's Q8_0. */
+/** Eight bits, for fidelity: 34 bytes for 32 weights, byte for byte ggml's Q8_0. */
 export const Q8B32: BlockFormat = blockFormat({
   bits: 8,
   label: "fidelity",
@@ -161,7 +156,7 @@ export const Q8B32: BlockFormat = blockFormat({
   },
 });
 
-/** Four bits, the size format: 18 bytes for 32 weights; weight n is the low (even n) or high (odd n) nibble of byte n / 2. */
+/** Four bits, for size: 18 bytes for 32 weights; weight n is the low (even n) or high (odd n) nibble of byte n / 2. */
 export const Q4B32: BlockFormat = blockFormat({
   bits: 4,
   label: "size",
@@ -173,7 +168,7 @@ export const Q4B32: BlockFormat = blockFormat({
   },
 });
 
-/** Every format, by its dtype. */
+/** All formats, by dtype. */
 export const FORMATS: ReadonlyMap<string, Format> = byName([
   F64,
   F32,
@@ -190,17 +185,17 @@ function byName(formats: readonly Format[]): Map<string, Format> {
 /** The block formats. */
 export const WIDTHS: readonly BlockFormat[] = [...FORMATS.values()].filter((f) => f.kind === "block");
 
-/** The width that is written where none is asked for. */
+/** The default width. */
 export const DEFAULT_WIDTH: BlockFormat = Q4B32;
 
-/** The block format of a dtype. @throws {RangeError} it is none */
+/** The block format of a dtype. @throws {RangeError} there is none */
 export function widthNamed(name: string): BlockFormat {
   const format = FORMATS.get(name);
   if (format?.kind !== "block") throw new RangeError(`${name} is not a block format`);
   return format;
 }
 
-/** The float format of a dtype. @throws {RangeError} it is none */
+/** The float format of a dtype. @throws {RangeError} there is none */
 export function floatNamed(name: string): FloatFormat {
   const format = FORMATS.get(name);
   if (format?.kind !== "float") throw new RangeError(`${name} is not a float format`);
@@ -217,23 +212,23 @@ export function matrixBytes(format: Format, rows: number, columns: number): numb
   return rows * (columns / format.blockWeights) * format.blockBytes;
 }
 
-/** The index of the first weight that is a NaN or an infinity, -1 if there is none; `bytes` begin at a multiple of 8. */
+/** The index of the first weight that is a NaN or an infinity, or -1; `bytes` must begin at a multiple of 8. */
 export function firstNotFinite(format: FloatFormat, bytes: Uint8Array<ArrayBuffer>): number {
   const { buffer, byteOffset, byteLength } = bytes;
   const count = byteLength / format.blockBytes;
   if (format === F64) return new Float64Array(buffer, byteOffset, count).findIndex((x) => !Number.isFinite(x));
   const bits = format === F32 ? new Uint32Array(buffer, byteOffset, count) : new Uint16Array(buffer, byteOffset, count);
   const exponent = format === F32 ? 0x7f800000 : format === F16 ? 0x7c00 : 0x7f80;
-  // A loop: it reads every weight of a model, and a call for each would take longer than the file.
+  // A plain loop, since a function call for each weight of a model would take longer than reading the file.
   for (let n = 0; n < count; n++) if ((bits[n] & exponent) === exponent) return n;
   return -1;
 }
 
 /**
- * Encodes 32 weights as one block; the definition that every kernel is tested against.
+ * Encodes 32 weights as one block: the definition for all kernels.
  *
- * Each step is in binary32: the scale is max |w| / levels rounded to binary16, a level is w / scale rounded half
- * away from zero and clamped. A scale of zero stores a payload of zero.
+ * All steps are in binary32. The scale is max |w| / levels, rounded to binary16; a level is w / scale, rounded half
+ * away from zero and clamped. If the scale is zero, the payload is zero.
  *
  * @param weights 32 binary32 values
  * @param out at least blockBytes bytes

@@ -1,6 +1,5 @@
 /**
- * Checkpoints on disk: one safetensors file, or shards with an index, read as one list of tensors. Together with
- * given.ts and new_files.ts the only disk access of this layer.
+ * Checkpoints on disk: one safetensors file, or shards with an index, read as one list of tensors.
  *
  * @module
  */
@@ -34,8 +33,8 @@ export const MODEL_FILE = "model.safetensors";
 export const INDEX_FILE = "model.safetensors.index.json";
 
 /**
- * Files beside the weights that say what they compute, or how a text becomes ids and back. Those of one model must not
- * stand beside the weights of another.
+ * Files next to the weights that determine the computation or the tokenizer. Files of one model must not end up next to
+ * the weights of another.
  */
 export const COMPANIONS: readonly string[] = [
   "config.json",
@@ -51,15 +50,15 @@ export const COMPANIONS: readonly string[] = [
   "chat_template.json",
 ];
 
-/** As for a header: ten times the largest index of a real model (100,000 tensors). */
+/** Ten times the largest index of a real model (100,000 tensors). */
 const MAX_INDEX_BYTES = 100_000_000;
 
-/** What file systems take. */
+/** The limit of file systems. */
 const MAX_FILE_NAME = 255;
 
 const SHARD_NAME = "expected the name of a file in this directory";
 
-/** One tensor of a checkpoint, and where its bytes are. */
+/** A tensor of a checkpoint, and the place of its data. */
 export interface Tensor {
   /** Its name. */
   readonly name: string;
@@ -77,13 +76,13 @@ export interface Tensor {
 
 /** A file of a checkpoint. */
 export interface CheckpointFile {
-  /** Where it is. */
+  /** Its path. */
   readonly path: string;
   /** Its size. */
   readonly bytes: number;
-  /** Where the data begin: the length of all that stands before them. */
+  /** The offset of the data: the size of the length field and the header. */
   readonly dataStart: number;
-  /** What it was when its header was read; see {@link reopen}. */
+  /** The version of the file when its header was read; see {@link reopen}. */
   readonly version: string;
 }
 
@@ -93,20 +92,20 @@ export interface Checkpoint {
   readonly path: string;
   /** The directory of the files. */
   readonly directory: string;
-  /** The safetensors files in the order of their names. */
+  /** The safetensors files, ordered by name. */
   readonly files: readonly CheckpointFile[];
-  /** In the order of the data, file by file. */
+  /** The tensors, in the order of the data, file by file. */
   readonly tensors: readonly Tensor[];
-  /** The width that the files declare, or undefined for plain tensors. */
+  /** The declared width; undefined for plain tensors. */
   readonly width?: BlockFormat;
 }
 
 /**
- * Opens a safetensors file, or a directory with model.safetensors or model.safetensors.index.json (the index wins
- * where there are both: it says which files belong to the checkpoint). An index stands for its directory.
+ * Opens a safetensors file, or a directory with model.safetensors or model.safetensors.index.json. The index takes
+ * precedence, since it lists the files of the checkpoint; the path of an index means its directory.
  *
- * @throws {CheckpointError} a header or the index is bad, a write of the directory was interrupted, a file is a link out
- * of the directory, or `path` is something else that holds weights: one shard of several, an adapter, a GGUF file…
+ * @throws {CheckpointError} a header or the index is invalid, a write of the directory was interrupted, a file is a
+ * link out of the directory, or `path` contains other weights: one shard of several, an adapter, a GGUF file…
  * @throws {SystemError} a file can't be read
  */
 export function openCheckpoint(path: string): Checkpoint {
@@ -116,7 +115,7 @@ export function openCheckpoint(path: string): Checkpoint {
   if (exists(join(directory, INCOMPLETE_FILE))) {
     throw new CheckpointError(
       { path: directory },
-      "a write of this checkpoint was interrupted, and its files may be of two models; " +
+      "a write of this checkpoint was interrupted, and its files may belong to two models; " +
         "write it again or remove the directory",
     );
   }
@@ -130,22 +129,22 @@ export function openCheckpoint(path: string): Checkpoint {
   return collect(directory, directory, [memberOf(directory, MODEL_FILE) ?? refuseDirectory(directory)]);
 }
 
-/** The names of the shards that a directory's index lists; none without an index. */
+/** The names of the shards in a directory's index; empty without an index. */
 function shardsOf(directory: string): string[] {
   const index = memberOf(directory, INDEX_FILE);
   return index === undefined ? [] : [...new Set(readIndex(index).values())];
 }
 
-/** What the blobs of a Hugging Face cache are called; the files of its snapshots are links to them. */
+/** The paths of blobs in a Hugging Face cache; the files of its snapshots are links to them. */
 const BLOB = /\/models--[^/]+\/blobs\/(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
 
 /**
- * The path of a file of a checkpoint directory. A link is followed within the directory and to the blobs of a Hugging
- * Face cache: a checkpoint of someone else could name any file of this machine, for the next one to copy.
+ * The path of a file of a checkpoint directory. A link is followed only within the directory and to the blobs of a
+ * Hugging Face cache: otherwise a downloaded checkpoint could make the program copy any file of the machine.
  *
  * @returns undefined if there is no such file
- * @throws {CheckpointError} it is no regular file, or a link that leads out of the directory
- * @throws {SystemError} it is a link to nothing
+ * @throws {CheckpointError} it is not a regular file, or a link out of the directory
+ * @throws {SystemError} it is a broken link
  */
 export function memberOf(directory: string, name: string): string | undefined {
   const path = join(directory, name);
@@ -166,30 +165,30 @@ export function memberOf(directory: string, name: string): string | undefined {
   return path;
 }
 
-/** The checkpoint's files as a user would name them: the file, or for shards the directory. */
+/** The name of a checkpoint for users: its file, or the directory of its shards. */
 export function nameOf(checkpoint: Checkpoint): string {
   return checkpoint.files.length === 1 ? checkpoint.files[0].path : checkpoint.path;
 }
 
-/** Bytes of a checkpoint's files, headers and all. */
+/** The total size of a checkpoint's files, including headers. */
 export function bytesOf({ files }: Checkpoint): number {
   return files.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
-/** Reads tensors of a checkpoint by name. Close it when the last is read. */
+/** Reads tensors of a checkpoint by name. Close it after the last read. */
 export class TensorReader {
   readonly #checkpoint: Checkpoint;
   readonly #tensors: ReadonlyMap<string, Tensor>;
   readonly #files: SystemFile[];
 
-  /** Opens the checkpoint's files. @throws {SystemError} also if one has changed since its header was read */
+  /** Opens the checkpoint's files. @throws {SystemError} for example, a file has changed since its header was read */
   constructor(checkpoint: Checkpoint) {
     this.#checkpoint = checkpoint;
     this.#tensors = new Map(checkpoint.tensors.map((tensor) => [tensor.name, tensor]));
     this.#files = checkpoint.files.map(({ path, version }) => reopen(path, version));
   }
 
-  /** The files as a user would name them, for messages. */
+  /** The name of the checkpoint, for messages. */
   get path(): string {
     return nameOf(this.#checkpoint);
   }
@@ -199,19 +198,19 @@ export class TensorReader {
     return this.#tensors.keys();
   }
 
-  /** A tensor's dtype, shape and file; undefined if there is none of that name. */
+  /** A tensor's dtype, shape and file; undefined if there is no such tensor. */
   find(name: string): { dtype: string; shape: readonly number[]; path: string } | undefined {
     const tensor = this.#tensors.get(name);
     return tensor && { dtype: tensor.dtype, shape: tensor.shape, path: this.#checkpoint.files[tensor.file].path };
   }
 
-  /** Fills `into` from byte `offset` of a tensor on. @throws {CheckpointError} @throws {SystemError} */
+  /** Fills `into` with bytes of a tensor from `offset` on. @throws {CheckpointError} @throws {SystemError} */
   read(name: string, offset: number, into: Uint8Array): void {
     const tensor = this.#tensors.get(name)!;
     readAt(this.#files[tensor.file], this.#checkpoint.files[tensor.file].path, tensor.offset + offset, into);
   }
 
-  /** To be called after the last read: what was read is of one version of the files. @throws {SystemError} */
+  /** Checks that the files have not changed; call it after the last read. @throws {SystemError} */
   checkUnchanged(): void {
     checkUnchanged(this.#checkpoint.files);
   }
@@ -221,7 +220,7 @@ export class TensorReader {
     for (const file of this.#files) file.close();
   }
 
-  /** Closes the files at the end of the block that declares the reader with `using`. */
+  /** Closes the files, if the reader was declared with `using`. */
   [Symbol.dispose](): void {
     this.close();
   }
@@ -265,7 +264,10 @@ function openShards(path: string, index: string): Checkpoint {
   for (const { name, file } of checkpoint.tensors) {
     const before = place.get(name);
     if (before !== undefined) {
-      throw new CheckpointError({ path: paths[file], tensor: name }, `stands in ${quote(names[before])} as well`);
+      throw new CheckpointError(
+        { path: paths[file], tensor: name },
+        `duplicate tensor, also in ${quote(names[before])}`,
+      );
     }
     place.set(name, file);
     const wanted = map.get(name);
@@ -284,14 +286,14 @@ function openShards(path: string, index: string): Checkpoint {
   return checkpoint;
 }
 
-/** The order of the bytes of UTF-8, which is that of code points; JavaScript's own is that of UTF-16 units. */
+/** Compares by code points, which is the order of UTF-8 bytes; JavaScript compares UTF-16 units. */
 function byCodePoints(a: string, b: string): number {
   for (let n = 0; n < a.length && n < b.length; n++) {
     if (a[n] !== b[n]) return rank(a.charCodeAt(n)) - rank(b.charCodeAt(n));
   }
   return a.length - b.length;
 
-  // Surrogates stand for what comes after all other units.
+  // Surrogates encode code points above all other units.
   function rank(unit: number): number {
     return unit >= 0xd800 && unit < 0xe000 ? unit + 0x2800 : unit;
   }
@@ -320,7 +322,7 @@ function readIndex(path: string): Map<string, string> {
     throw error;
   }
   if (map === undefined) return fail("nothing");
-  if (map.size === 0) throw new CheckpointError(place, "names no tensor");
+  if (map.size === 0) throw new CheckpointError(place, "lists no tensors");
   return map;
 }
 

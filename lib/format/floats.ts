@@ -11,14 +11,14 @@ const singleBits = new Uint32Array(single.buffer);
 export function f16ToF32(bits: number): number {
   const sign = bits & 0x8000 ? -1 : 1;
   if ((bits & 0x7c00) === 0x7c00) return bits & 0x3ff ? NaN : sign * Infinity;
-  // The same fields in binary32, whose exponents are 112 greater; so are those of subnormals.
+  // The bits of binary32 with the same fields; its exponents are 112 greater, also for subnormals.
   singleBits[0] = (bits & 0x7fff) << 13;
   return sign * single[0] * 2 ** 112;
 }
 
 /**
- * The binary16 bit pattern nearest to `x` rounded to binary32, ties to even. A magnitude of 65520 or more
- * gives an infinity, one of 2^-25 or less a zero.
+ * The binary16 bit pattern nearest to `x` rounded to binary32, ties to even. Magnitudes of 65520 and more give an
+ * infinity, those of 2^-25 and less a zero.
  */
 export function f32ToF16(x: number): number {
   single[0] = x;
@@ -27,7 +27,7 @@ export function f32ToF16(x: number): number {
   if (Number.isNaN(magnitude)) return sign | 0x7e00;
   if (magnitude >= 65520) return sign | 0x7c00;
   if (magnitude < 2 ** -14) {
-    // From 0.5 on binary32 has the spacing of binary16's subnormals, 2^-24: the sum is rounded as they are.
+    // From 0.5 on, the spacing of binary32 is 2^-24, that of binary16's subnormals, so the sum is rounded as they are.
     single[0] = magnitude + 0.5;
     return sign | singleBits[0] - 0x3f000000;
   }
@@ -51,15 +51,15 @@ export function f32ToBf16(x: number): number {
 /**
  * Rounds to the nearest integer, halves away from zero, as C's `round`.
  *
- * `Math.round` sends -0.5 to 0, and `trunc(x + 0.5)` sends 0.49999997 to 1 in binary32; `x - trunc(x)` is
- * exact, so nothing is rounded twice here.
+ * `Math.round` rounds -0.5 to 0, and `trunc(x + 0.5)` rounds 0.49999997 to 1 in binary32; `x - trunc(x)` is exact, so
+ * that nothing is rounded twice.
  */
 export function roundHalfAway(x: number): number {
   const whole = Math.trunc(x);
   return Math.abs(x - whole) >= 0.5 ? whole + Math.sign(x) : whole;
 }
 
-/** Whether a binary16 bit pattern is an infinity or a NaN. */
+/** Whether a binary16 bit pattern is neither an infinity nor a NaN. */
 export function f16IsFinite(bits: number): boolean {
   return (bits & 0x7c00) !== 0x7c00;
 }

@@ -1,6 +1,6 @@
 /**
- * What people give in the place of a checkpoint: one shard of several, an adapter, PyTorch's pickles, a GGUF file, the
- * root of a cache. Each is named, with what to do.
+ * Recognizes paths that users give instead of a checkpoint: one shard of several, an adapter, PyTorch's pickles, a GGUF
+ * file, the root of a cache. Each has an error message with advice.
  *
  * @module
  */
@@ -11,31 +11,29 @@ import { CheckpointError, quote, systemError } from "../errors.ts";
 import { linkStat, readText } from "../files/read.ts";
 import { system } from "../files/system.ts";
 
-/** The file names of shards: which one it is, and of how many. */
+/** The file names of shards, with their number and count. */
 const SHARD = /-(\d+)-of-(\d+)\.safetensors$/;
 
-/** The file names of the adapters of peft, and of what tells how to use one. */
+/** The file names of peft's adapters and their configuration. */
 const ADAPTER = /^adapter_(?:model\.|config\.json$)/;
 
-/** Tensors of LoRA adapters, as peft and others name them. */
+/** The names of tensors in LoRA adapters, by peft and others. */
 const ADAPTER_TENSOR = /(?:^|[._])lora_(?:A|B|down|up|embedding_A|embedding_B|magnitude_vector)(?:[._]|$)/;
 
 /** The file names of PyTorch's pickles. */
 const PICKLE = /\.(?:bin|pt|pth|ckpt)$/;
 
-const IS_ADAPTER =
-  "a LoRA adapter, which changes a model and is none; merge it into its model (merge_and_unload() of peft) and give that";
+const IS_ADAPTER = "a LoRA adapter, not a model; merge it into its model (merge_and_unload() of peft) and give that";
 
-const IS_PICKLE =
-  "PyTorch's own format, which can run any code when it is read, and is not read here; convert it with " +
+const IS_PICKLE = "PyTorch's pickle format, which is not supported, since it can run arbitrary code; convert it with " +
   'transformers: AutoModelForCausalLM.from_pretrained("DIR", dtype="auto").save_pretrained("NEW")';
 
-const IS_GGUF = "a GGUF file; rabbit import makes a checkpoint of it";
+const IS_GGUF = "a GGUF file; convert it to a checkpoint with rabbit import";
 
 /**
- * Refuses a file that is no checkpoint of its own, by its name.
+ * Refuses a file that is not a complete checkpoint, by its name.
  *
- * @param shards the shards that the index beside it lists
+ * @param shards the shards that the index in the same directory lists
  * @throws {CheckpointError}
  */
 export function refuseFile(path: string, shards: readonly string[]): void {
@@ -45,7 +43,7 @@ export function refuseFile(path: string, shards: readonly string[]): void {
   };
   if (shards.length > 1 && shards.includes(name)) {
     refuse(
-      `one of the ${shards.length} shards that model.safetensors.index.json lists; give the directory, which has all`,
+      `one of the ${shards.length} shards that model.safetensors.index.json lists; give the directory instead`,
     );
   }
   const [, number, count] = SHARD.exec(name) ?? [];
@@ -59,12 +57,12 @@ export function refuseFile(path: string, shards: readonly string[]): void {
 }
 
 /**
- * Refuses a file that is of another kind, by its first eight bytes.
+ * Refuses a file of another format, by its first eight bytes.
  *
  * @throws {CheckpointError}
  */
 export function refuseContent(path: string, start: Uint8Array): void {
-  // What is less than 4 GB may be the length of a header.
+  // A number below 2^32 may be the length of a header.
   if (start.subarray(4).every((byte) => byte === 0)) return;
   const text = new TextDecoder("latin1").decode(start);
   const refuse = (problem: string) => {
@@ -79,14 +77,14 @@ export function refuseContent(path: string, start: Uint8Array): void {
   }
 }
 
-/** Refuses the tensors of an adapter, whatever the file is called. @throws {CheckpointError} */
+/** Refuses the tensors of an adapter, whatever the file's name. @throws {CheckpointError} */
 export function refuseTensors(path: string, tensors: readonly { readonly name: string }[]): void {
   const tensor = tensors.find(({ name }) => ADAPTER_TENSOR.test(name))?.name;
   if (tensor !== undefined) throw new CheckpointError({ path, tensor }, IS_ADAPTER);
 }
 
 /**
- * Refuses a directory that has neither model.safetensors nor its index, and says what it has.
+ * Refuses a directory without model.safetensors and index, with advice that depends on its contents.
  *
  * @throws {CheckpointError}
  * @throws {SystemError} it can't be read
@@ -100,8 +98,8 @@ export function refuseDirectory(path: string): never {
     const snapshot = snapshotOf(path);
     refuse(
       snapshot === undefined
-        ? "the cache of a model of Hugging Face without a snapshot; download the model again"
-        : `the cache of a model of Hugging Face, which has a directory for each revision; give ${quote(snapshot)}`,
+        ? "the Hugging Face cache of a model, without a snapshot; download the model again"
+        : `the Hugging Face cache of a model, with a directory for each revision; give ${quote(snapshot)}`,
     );
   }
   const shard = names.find((name) => SHARD.test(name));
@@ -123,19 +121,19 @@ export function refuseDirectory(path: string): never {
   if (pickle !== undefined) refuse(`no model.safetensors, but ${quote(pickle)}, ${IS_PICKLE}`);
   const cache = names.find((name) => name.startsWith("models--"));
   if (cache !== undefined) {
-    refuse(`a cache of Hugging Face, not one of its models; give the snapshot of one, such as that in ${quote(cache)}`);
+    refuse(`a Hugging Face cache, not a model in it; give a model's snapshot, such as that in ${quote(cache)}`);
   }
   return refuse("no model.safetensors and no model.safetensors.index.json in this directory; is it a checkpoint?");
 }
 
-/** The hash of a commit, in hexadecimal, and a line feed. */
+/** More than a commit hash in hexadecimal and a line feed. */
 const MAX_REF_BYTES = 100;
 
-/** The directory of the revision that a cache's branch main is at, or else of the last one by name. */
+/** The directory of a cache's revision: that of the branch main, or the last one by name. */
 function snapshotOf(cache: string): string | undefined {
   const snapshots = list(join(cache, "snapshots"));
   const ref = join(cache, "refs", "main");
-  // A model of which only another revision was downloaded has no such file.
+  // The file is missing if only another revision was downloaded.
   const info = linkStat(ref);
   const main = info?.isFile && info.size <= MAX_REF_BYTES ? readText(ref, MAX_REF_BYTES).trim() : undefined;
   const revision = snapshots.find((name) => name === main) ?? snapshots.at(-1);

@@ -1,7 +1,8 @@
 /**
- * JSON from strangers. {@link JsonReader} is a strict reader for headers and indexes: it builds nothing that its user does
- * not ask for, and it refuses duplicate keys, where `JSON.parse` keeps the last, and keeps numbers whole, where `JSON.parse`
- * rounds 9007199254740993. {@link parseJson} is `JSON.parse` within limits, for the files that a library reads on.
+ * Reads untrusted JSON. {@link JsonReader} is a strict reader for headers and indexes: it builds only the values that
+ * its caller asks for; it refuses duplicate keys, of which `JSON.parse` keeps the last; and it keeps large integers,
+ * such as 9007199254740993, which `JSON.parse` rounds. {@link parseJson} is `JSON.parse` with limits, for files that a
+ * library interprets.
  *
  * @module
  */
@@ -9,12 +10,12 @@
 import { readText } from "../files/read.ts";
 import { CheckpointError, quote } from "../errors.ts";
 
-/** A number that is not an integer of 0 to 2^53-1 written in plain digits: kept as its text, for the message. */
+/** A number other than an integer of 0 to 2^53-1 in plain digits: its text, for messages. */
 export class OddNumber {
   constructor(readonly text: string) {}
 }
 
-/** Why a text was refused, and where: `at` is the offset in UTF-16 units. */
+/** An error in a text; `at` is its offset in UTF-16 units. */
 export class JsonError extends Error {
   override name = "JsonError";
 
@@ -23,22 +24,25 @@ export class JsonError extends Error {
   }
 }
 
-/** What begins at a place of a text; `literal` is true, false or null. */
+/** The type of a value; `literal` is true, false or null. */
 export type JsonKind = "object" | "array" | "string" | "number" | "literal";
 
-/** Deeper than any file of a checkpoint needs; bounds the recursion. */
+/** The limit on nesting, which bounds the recursion: deeper than any file of a checkpoint. */
 const MAX_DEPTH = 32;
 
-/** Longer numbers are refused: no shape or offset needs more than 16 digits. */
+/** The limit on the length of a number: no shape or offset needs more than 16 digits. */
 const MAX_NUMBER = 400;
 
-/** Keys of one object, all of which are held to find duplicates: more than a checkpoint has tensors. */
+/** The limit on keys of one object, which are held in memory to find duplicates: more than a checkpoint has tensors. */
 const MAX_KEYS = 1_000_000;
 
-/** Values in a text for {@link parseJson}: five times those of the largest tokenizer known (Gemma's, 2 million). */
+/**
+ * The limit on values in a text for {@link parseJson}: five times those of the largest known tokenizer (Gemma's, 2
+ * million).
+ */
 const MAX_VALUES = 10_000_000;
 
-/** A character beyond U+FFFF as two escapes. */
+/** A character above U+FFFF as two escapes. */
 const PAIR = /\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}/y;
 
 const LITERALS: readonly (readonly [string, null | boolean])[] = [["true", true], ["false", false], ["null", null]];
@@ -47,7 +51,7 @@ function isDigit(unit: number): boolean {
   return unit >= 48 && unit <= 57;
 }
 
-/** Reads one JSON value, from its beginning to its end; the caller asks for what it expects. */
+/** Reads one JSON value sequentially; the caller asks for the type that it expects. */
 export class JsonReader {
   readonly #text: string;
   #at = 0;
@@ -58,7 +62,7 @@ export class JsonReader {
     this.#space();
   }
 
-  /** What begins here. A text that is no value at all is refused by the method that reads it. */
+  /** The type of the next value. If there is no valid value, the method that reads it throws. */
   peek(): JsonKind {
     const unit = this.#unit();
     if (unit === 123) return "object";
@@ -67,7 +71,7 @@ export class JsonReader {
     return isDigit(unit) || unit === 45 ? "number" : "literal";
   }
 
-  /** Reads what begins here as far as a message needs it: an array and an object are not looked into. */
+  /** Describes the next value, for messages; arrays and objects are not read. */
   describe(): string {
     switch (this.peek()) {
       case "object":
@@ -89,7 +93,7 @@ export class JsonReader {
    * Reads an object.
    *
    * @param member called with each key, to read the value
-   * @throws {JsonError} it is none, it has a duplicate key or more than a million
+   * @throws {JsonError} it is not an object, or it has a duplicate key or more than a million keys
    */
   object(member: (key: string) => void): void {
     const keys = new Set<string>();
@@ -97,7 +101,7 @@ export class JsonReader {
       const start = this.#at;
       const key = this.string("a key");
       if (keys.has(key)) throw invalid(`duplicate key ${quote(key)}`, start);
-      if (keys.size === MAX_KEYS) throw new JsonError(`an object of more than ${MAX_KEYS} keys`, start);
+      if (keys.size === MAX_KEYS) throw new JsonError(`an object with more than ${MAX_KEYS} keys`, start);
       keys.add(key);
       this.#space();
       if (this.#unit() !== 58) this.#fail('":"');
@@ -112,7 +116,7 @@ export class JsonReader {
     this.#list("[", "]", item);
   }
 
-  /** Reads a string. @throws {JsonError} it is none, or not well-formed Unicode */
+  /** Reads a string. @throws {JsonError} it is not a string, or not well-formed Unicode */
   string(what = "a string"): string {
     const text = this.#text;
     if (this.#unit() !== 34) this.#fail(what);
@@ -131,7 +135,7 @@ export class JsonReader {
     return value;
   }
 
-  /** Reads a number. @throws {JsonError} it is none, or of 400 characters or more */
+  /** Reads a number. @throws {JsonError} it is not a number, or has 400 characters or more */
   number(): number | OddNumber {
     const text = this.#text;
     const start = this.#at;
@@ -148,14 +152,14 @@ export class JsonReader {
       const sign = text.charCodeAt(end + 1) === 43 || text.charCodeAt(end + 1) === 45 ? 1 : 0;
       if (isDigit(text.charCodeAt(end + 1 + sign))) end = digits(end + 1 + sign);
     }
-    if (end - start >= MAX_NUMBER) throw new JsonError("number of too many digits", start);
+    if (end - start >= MAX_NUMBER) throw new JsonError("number with too many digits", start);
     this.#at = end;
     const token = text.slice(start, end);
     const value = Number(token);
     return first === start && end === whole && Number.isSafeInteger(value) ? value : new OddNumber(token);
   }
 
-  /** Reads true, false or null. @throws {JsonError} it is none of them */
+  /** Reads true, false or null. @throws {JsonError} it is none of these */
   literal(): null | boolean {
     const found = LITERALS.find(([word]) => this.#text.startsWith(word, this.#at));
     if (found === undefined) this.#fail("a value");
@@ -163,7 +167,7 @@ export class JsonReader {
     return found[1];
   }
 
-  /** Reads a value of any kind and keeps nothing of it. @throws {JsonError} */
+  /** Skips a value of any type. @throws {JsonError} */
   skip(): void {
     const skip = () => this.skip();
     switch (this.peek()) {
@@ -180,13 +184,13 @@ export class JsonReader {
     }
   }
 
-  /** Makes sure that nothing but white space follows. @throws {JsonError} */
+  /** Checks that only white space follows. @throws {JsonError} */
   end(): void {
     this.#space();
     if (this.#at < this.#text.length) this.#fail("the end");
   }
 
-  /** What stands between the brackets: `item` for each element, separated by commas. */
+  /** Reads a list in brackets: `item` for each element, separated by commas. */
   #list(open: string, close: string, item: () => void): void {
     const text = this.#text;
     if (text[this.#at] !== open) this.#fail(open === "{" ? "an object" : "an array");
@@ -212,7 +216,7 @@ export class JsonReader {
     return this.#text.charCodeAt(this.#at);
   }
 
-  // A plain loop, not a regular expression: a header may be 100 MB of spaces.
+  // A plain loop instead of a regular expression, since a header may be 100 MB of spaces.
   #space(): void {
     let unit = this.#unit();
     while (unit === 32 || unit === 10 || unit === 13 || unit === 9) {
@@ -232,22 +236,22 @@ function invalid(problem: string, at: number): JsonError {
   return new JsonError(`not valid JSON: ${problem}`, at);
 }
 
-/** The value of a string token with escapes. */
+/** Decodes a string token with escapes. */
 function unescape(token: string, start: number): string {
   try {
     return JSON.parse(token);
   } catch {
-    throw invalid("bad escape in a string", start);
+    throw invalid("invalid escape in a string", start);
   }
 }
 
 /**
- * `JSON.parse` of a file whose values and nesting are counted first: what it builds takes at most a few times the memory of
- * the text, and whoever walks through it needs no deep stack. Its strings are well-formed Unicode.
+ * Parses a file with `JSON.parse`, after counting values and nesting: the result takes at most a few times the memory
+ * of the text, and a recursive function can traverse it. Strings are well-formed Unicode.
  *
  * @param text decoded from UTF-8
- * @param path for the message, which says line and column
- * @throws {CheckpointError} it is not JSON, it has a lone surrogate, it is nested deeper than 32, or it has more than ten
+ * @param path for messages, which include line and column
+ * @throws {CheckpointError} it is not JSON, has a lone surrogate, is nested deeper than 32, or has more than ten
  * million values
  */
 export function parseJson(path: string, text: string): unknown {
@@ -260,7 +264,9 @@ export function parseJson(path: string, text: string): unknown {
   }
 }
 
-/** What the reader finds in a text that is not JSON: the engine's own message quotes the text and may not say where. */
+/**
+ * Finds the error in a text that is not JSON. The engine's own message quotes the text and may not have the position.
+ */
 function problemOf(text: string): JsonError {
   try {
     const reader = new JsonReader(text);
@@ -270,10 +276,14 @@ function problemOf(text: string): JsonError {
     if (error instanceof JsonError) return error;
     throw error;
   }
-  throw new Error("JSON.parse refuses what the reader takes");
+  throw new Error("JSON.parse refuses a text that JsonReader accepts");
 }
 
-/** @throws {JsonError} the text would have too many values, too deep ones, or an escaped lone surrogate, if it were JSON */
+/**
+ * Checks the limits of a text, without parsing it.
+ *
+ * @throws {JsonError} it has too many values, too deep a nesting, or an escaped lone surrogate
+ */
 function scan(text: string): void {
   let depth = 0;
   let values = 1;
@@ -290,7 +300,7 @@ function scan(text: string): void {
   }
 }
 
-/** How many characters of an escape are to be skipped: two, or both halves of a pair of surrogates. */
+/** The length of an escape, as far as it is skipped: two characters, or both halves of a surrogate pair. */
 function escapeLength(text: string, at: number): number {
   const surrogate = text.charCodeAt(at + 1) === 117 && (text.charCodeAt(at + 2) | 32) === 100 &&
     text.charCodeAt(at + 3) >= 56;
@@ -300,7 +310,7 @@ function escapeLength(text: string, at: number): number {
   return 12;
 }
 
-/** The place of a character as editors have it; a column is a code point. */
+/** The line and column of a character, as in editors; a column is a code point. */
 function lineOf(text: string, at: number): string {
   let line = 1;
   let column = 1;
@@ -315,10 +325,9 @@ function lineOf(text: string, at: number): string {
 }
 
 /**
- * The object of a JSON file of at most `limit` bytes.
+ * Reads a JSON file of at most `limit` bytes that contains an object.
  *
- * @throws {CheckpointError} not a JSON object, not UTF-8, too long, or with more values or a deeper nesting than a
- * checkpoint's files have ({@link parseJson})
+ * @throws {CheckpointError} it is not a JSON object, not UTF-8, too long, or exceeds the limits of {@link parseJson}
  * @throws {SystemError}
  */
 export function readJsonObject(path: string, limit: number): Record<string, unknown> {

@@ -1,5 +1,5 @@
 /**
- * What the bytes of a checkpoint mean: the formats of weights, safetensors headers, and checkpoints on disk.
+ * The formats of weights, safetensors headers, and checkpoints on disk.
  *
  * ```ts
  * import { encodeBlock, Q4B32 } from "@rabbit/rabbit/format";

@@ -1,21 +1,21 @@
 /**
- * The error of every reader that finds a weight or a scale that is not finite.
+ * The error for a weight or a scale that is not finite.
  *
  * @module
  */
 
 import { CheckpointError, type Place } from "../errors.ts";
 
-/** What to do about it. */
+/** The advice of the message. */
 const REMEDY = "the file is damaged, make or download it again";
 
 /**
- * Says where in a tensor a weight or a scale is not finite.
+ * Creates the error.
  *
  * @param place the file and the tensor
- * @param blockWeights weights of a block, each of which has a scale; 1 for a float format
- * @param columns weights of a row
- * @param index the weight or the block, counted from the tensor's first row
+ * @param blockWeights weights in a block with a scale; 1 for a float format
+ * @param columns weights in a row
+ * @param index the index of the weight or the block in the tensor
  */
 export function notFinite(
   place: Omit<Place, "field">,

@@ -1,5 +1,5 @@
 /**
- * Refusals of outputs: what a new checkpoint or file may not replace, and what it may not be mixed with.
+ * Refuses outputs that would overwrite a source or an existing file, or be mixed with files of another checkpoint.
  *
  * @module
  */
@@ -13,11 +13,11 @@ import { exists, linkStat, sameFile, stat } from "../files/read.ts";
 import { type Checkpoint, COMPANIONS, INDEX_FILE, MODEL_FILE } from "./checkpoint.ts";
 
 /**
- * Refuses an output directory that holds the source, whatever links lead there, a checkpoint or a file of one that nobody
- * asked to replace, or one that the new checkpoint would be mixed with.
+ * Refuses an output directory that is the source's (also through links), that has files which would be replaced without
+ * `force`, or whose other files would be mixed with the new checkpoint.
  *
  * @param names the files of the new checkpoint; model.safetensors is the first
- * @returns what is there, for {@link NewFiles}
+ * @returns the existing files, for {@link NewFiles}
  * @throws {Refusal}
  */
 export function checkOutput(
@@ -79,19 +79,19 @@ export function checkOutput(
   return seen;
 }
 
-/** What is at each name. */
+/** The version of each file that exists. */
 function look(directory: string, names: readonly string[]): Seen {
   return new Map(names.map((name) => [name, versionAt(join(directory, name))]));
 }
 
-/** How the files of a checkpoint end: weights, config, tokenizer and chat template. */
+/** The extensions of a checkpoint's files: weights, config, tokenizer and chat template. */
 const CHECKPOINT_FILE = /\.(safetensors|json|txt|model|jinja)$/;
 
 /**
- * Refuses a new file that would replace a file of a source or beside its weights, something that is no file, or a file
- * that nobody asked to replace.
+ * Refuses a new file that would replace a file of a source or of its directory, something other than a file, or,
+ * without `force`, an existing file.
  *
- * @returns what is there, for {@link NewFiles}
+ * @returns the existing file, for {@link NewFiles}
  * @throws {Refusal}
  */
 export function checkOutputFile(path: string, sources: readonly Checkpoint[], force: boolean): Seen {

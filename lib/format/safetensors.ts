@@ -2,8 +2,8 @@
  * The safetensors container: eight bytes of header length (little endian), a JSON header, the data.
  * https://github.com/huggingface/safetensors#format
  *
- * The rules here are those of its reference reader, plus rabbit's own for quantized files. Not checked here: block
- * scales (they are in the data, see lib/quantize/verify.ts) and whether the tensors are those of a model (lib/model).
+ * The rules are those of its reference reader, plus rabbit's own for quantized files. This file does not check block
+ * scales (which are in the data, see lib/quantize/verify.ts), nor whether the tensors are those of a model (lib/model).
  *
  * @module
  */
@@ -18,13 +18,13 @@ export const LENGTH_BYTES = 8;
 /** The reference reader's limit: a longer header is an attack or another kind of file. */
 export const MAX_HEADER_BYTES = 100_000_000;
 
-/** As many as PyTorch and NumPy have. */
+/** The limit of PyTorch and NumPy. */
 const MAX_DIMENSIONS = 64;
 
-/** Data start at a multiple of this, as the reference writer has it. */
+/** The alignment of the data, as in the reference writer. */
 const ALIGNMENT = 8;
 
-/** Bits of one element, for the dtypes that the container knows besides the block formats. */
+/** Bits per element of the container's dtypes, without the block formats. */
 const ELEMENT_BITS: ReadonlyMap<string, number> = new Map(Object.entries({
   F64: 64,
   I64: 64,
@@ -58,29 +58,29 @@ export interface TensorEntry {
   readonly dtype: string;
   /** Rows and columns of a matrix, the length of a vector. */
   readonly shape: readonly number[];
-  /** First byte in the data section, and the byte after the last. */
+  /** Its first byte in the data section. */
   readonly begin: number;
-  /** The first byte after it. */
+  /** The byte after its last one. */
   readonly end: number;
 }
 
 /** A header that has passed every check. */
 export interface Header {
-  /** `__metadata__`, or undefined when the file has none. */
+  /** `__metadata__`; undefined if the file has none. */
   readonly metadata?: ReadonlyMap<string, string>;
-  /** The tensors in the order of their data; equal offsets (empty tensors) in the order of the header. */
+  /** The tensors, in the order of their data; tensors with equal offsets (empty ones) in the order of the header. */
   readonly tensors: readonly TensorEntry[];
-  /** The width that the file declares, or undefined for a file of plain tensors. */
+  /** The declared width; undefined for a file of plain tensors. */
   readonly width?: BlockFormat;
-  /** Where the data start: the length field and the header. */
+  /** The offset of the data: the size of the length field and the header. */
   readonly dataStart: number;
 }
 
 /**
- * The length of the header, from the first eight bytes of a file.
+ * Reads the length of the header from the first eight bytes of a file.
  *
  * @param fileBytes the size of the whole file
- * @throws {CheckpointError} the file is too short for it, or the length is over the limit
+ * @throws {CheckpointError} the file is too short for the header, or the length is above the limit
  */
 export function headerLength(path: string, start: Uint8Array, fileBytes: number): number {
   if (fileBytes < LENGTH_BYTES) {
@@ -112,7 +112,7 @@ export function headerLength(path: string, start: Uint8Array, fileBytes: number)
 /**
  * Checks and reads a header.
  *
- * @param path for the messages
+ * @param path for messages
  * @param bytes the header, without the length field
  * @param fileBytes the size of the whole file
  * @throws {CheckpointError} naming the tensor and the field
@@ -193,7 +193,7 @@ function parseEntry(path: string, tensor: string, json: JsonReader): TensorEntry
     throw new CheckpointError({ path, tensor, field: "data_offsets" }, `expected two numbers, found ${offsets.length}`);
   }
   if (end < begin) {
-    throw new CheckpointError({ path, tensor, field: "data_offsets" }, `[${begin},${end}] runs backwards`);
+    throw new CheckpointError({ path, tensor, field: "data_offsets" }, `[${begin},${end}] ends before it begins`);
   }
   return { name: tensor, dtype, shape, begin, end };
 }
@@ -216,12 +216,12 @@ function naturals(path: string, tensor: string, field: string, json: JsonReader)
     }
     numbers.push(number);
   });
-  // An array that grew has room for more.
+  // A copy, since an array that has grown reserves memory for more.
   return numbers.slice();
 }
 
 function checkLayout(path: string, tensors: TensorEntry[], dataBytes: number): void {
-  // An empty tensor may stand anywhere on the border of its neighbours, so it is looked at after them.
+  // Sorted also by end, since an empty tensor may be anywhere on the border of its neighbours.
   const spans = tensors.toSorted((a, b) => a.begin - b.begin || a.end - b.end);
   let covered = 0;
   for (const { name, begin, end } of spans) {
@@ -229,13 +229,13 @@ function checkLayout(path: string, tensors: TensorEntry[], dataBytes: number): v
     if (end > dataBytes) {
       throw new CheckpointError(
         place,
-        `[${begin},${end}] ends after the data, which have ${dataBytes} bytes; the file is truncated`,
+        `[${begin},${end}] ends after the data, which has ${dataBytes} bytes; the file is truncated`,
       );
     }
     if (begin < covered) {
-      throw new CheckpointError(place, `[${begin},${end}] overlaps the tensor before it, which ends at ${covered}`);
+      throw new CheckpointError(place, `[${begin},${end}] overlaps the previous tensor, which ends at ${covered}`);
     }
-    if (begin > covered) throw new CheckpointError(place, `[${begin},${end}] leaves a hole after byte ${covered}`);
+    if (begin > covered) throw new CheckpointError(place, `[${begin},${end}] leaves a gap after byte ${covered}`);
     covered = end;
   }
   if (covered !== dataBytes) {
@@ -283,7 +283,7 @@ function checkWidth(
     if (format?.kind === "block" && format !== width) {
       throw new CheckpointError(
         place,
-        `${dtype} in a file of format "${width.declaration}"; one file has one width, no mix`,
+        `${dtype} in a file of format "${width.declaration}"; a file has only one width`,
       );
     }
     if (format !== width && shape.length === 2) {
@@ -312,7 +312,7 @@ function checkBytes(path: string, { name, dtype, shape, begin, end }: TensorEntr
     if (shape.length !== 2) {
       throw new CheckpointError(
         { path, tensor: name, field: "shape" },
-        `${text} is not of two dimensions, which ${dtype} needs`,
+        `expected two dimensions for ${dtype}, found ${text}`,
       );
     }
     if (shape[1] % format.blockWeights !== 0) {
@@ -342,8 +342,8 @@ function checkBytes(path: string, { name, dtype, shape, begin, end }: TensorEntr
 }
 
 /**
- * Writes the start of a file: the length field and the header, padded with spaces so that the data that follow start
- * at a multiple of eight bytes.
+ * Serializes the start of a file: the length field and the header, padded with spaces so that the data starts at a
+ * multiple of eight bytes.
  *
  * @param tensors name, dtype, shape and bytes, in the order of the data
  */

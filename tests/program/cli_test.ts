@@ -216,7 +216,7 @@ Deno.test("with --json an error is one JSON object on standard error, with the s
     checkpoint(`${cwd}/infinite`, safetensors([blocks("w", 4, 2, 1, 0x7c00)], Q4));
     Deno.mkdirSync(`${cwd}/out`);
     Deno.writeTextFileSync(`${cwd}/out/${MODEL}`, "old");
-    const ends = "[0,1024] ends after the data, which have 1016 bytes; the file is truncated";
+    const ends = "[0,1024] ends after the data, which has 1016 bytes; the file is truncated";
     const wrong: [string[], number, Record<string, string>][] = [
       [["verify", file], 1, {
         ...{ kind, file, tensor: DOWN, field: "data_offsets" },
@@ -554,7 +554,7 @@ const FILES: [string, Uint8Array, string][] = [
   [
     "cut",
     SOUND.subarray(0, -40),
-    `tensor "${DOWN}": data_offsets: [0,1024] ends after the data, which have 1016 bytes; the file is truncated`,
+    `tensor "${DOWN}": data_offsets: [0,1024] ends after the data, which has 1016 bytes; the file is truncated`,
   ],
   [
     "longer",
@@ -572,17 +572,17 @@ const FILES: [string, Uint8Array, string][] = [
   [
     "overlap",
     container(`{${A},${entry("b", "F32", [1, 32], 192, 320)}}`, zeros(320)),
-    'tensor "b": data_offsets: [192,320] overlaps the tensor before it, which ends at 256',
+    'tensor "b": data_offsets: [192,320] overlaps the previous tensor, which ends at 256',
   ],
   [
     "hole",
     container(`{${A},${entry("b", "F32", [1, 8], 320, 352)}}`, zeros(352)),
-    'tensor "b": data_offsets: [320,352] leaves a hole after byte 256',
+    'tensor "b": data_offsets: [320,352] leaves a gap after byte 256',
   ],
   [
     "backwards",
     container(`{${entry("a", "F32", [2, 32], 256, 0)}}`, zeros(256)),
-    'tensor "a": data_offsets: [256,0] runs backwards',
+    'tensor "a": data_offsets: [256,0] ends before it begins',
   ],
   [
     "short",
@@ -642,7 +642,7 @@ const FILES: [string, Uint8Array, string][] = [
   [
     "other-width",
     safetensors([blocks("w", 4)], Q8),
-    'tensor "w": dtype: Q4B32 in a file of format "rabbit-q8b32"; one file has one width, no mix',
+    'tensor "w": dtype: Q4B32 in a file of format "rabbit-q8b32"; a file has only one width',
   ],
   [
     "unknown-width",
@@ -657,7 +657,7 @@ const FILES: [string, Uint8Array, string][] = [
   [
     "one-dimension",
     safetensors([{ ...blocks("w", 4), shape: [256] }], Q4),
-    'tensor "w": shape: [256] is not of two dimensions, which Q4B32 needs',
+    'tensor "w": shape: expected two dimensions for Q4B32, found [256]',
   ],
   [
     "ragged",
@@ -831,7 +831,7 @@ Deno.test("a bad index is refused, and never leads out of its directory", () =>
         { [index.slice(3)]: "{}" },
         `${index}: weight_map: expected an object of tensor names and shard names, found nothing`,
       ],
-      [{ [index.slice(3)]: '{"weight_map":{}}' }, `${index}: weight_map: names no tensor`],
+      [{ [index.slice(3)]: '{"weight_map":{}}' }, `${index}: weight_map: lists no tensors`],
       [{}, "in: no model.safetensors and no model.safetensors.index.json in this directory; is it a checkpoint?"],
     ];
     for (const [files, problem] of cases) {

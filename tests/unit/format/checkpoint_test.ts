@@ -239,8 +239,8 @@ Deno.test("openCheckpoint names PyTorch's pickles, GGUF files and JSON, whatever
     const gguf = concat(utf8("GGUF"), Uint8Array.of(3, 0, 0, 0), new Uint8Array(100));
     const texts = ['{\n  "architectures": []}', '{"weight_map": {}}', "[1, 2, 3, 4, 5]"];
     const files: [Uint8Array | string, string][] = [
-      [zip, "PyTorch's own format"],
-      [pickle, "PyTorch's own format"],
+      [zip, "PyTorch's pickle format"],
+      [pickle, "PyTorch's pickle format"],
       [gguf, "rabbit import"],
       ...texts.map((text): [string, string] => [text, "JSON"]),
     ];
@@ -309,7 +309,7 @@ Deno.test("openCheckpoint refuses the usual broken files: empty, cut in the head
       ],
       [
         whole.subarray(0, -1),
-        'tensor "a": data_offsets: [0,256] ends after the data, which have 255 bytes; the file is truncated',
+        'tensor "a": data_offsets: [0,256] ends after the data, which has 255 bytes; the file is truncated',
       ],
       [
         concat(whole, new Uint8Array(4)),
@@ -367,7 +367,7 @@ Deno.test("openCheckpoint refuses an index that is no index", () =>
       ["{}", `${shape} nothing`],
       ["7", `${shape} 7`],
       ['{"weight_map":["a"]}', `${shape} an array`],
-      ['{"weight_map":{}}', `${path}: weight_map: names no tensor`],
+      ['{"weight_map":{}}', `${path}: weight_map: lists no tensors`],
       [
         `{"weight_map":{"a":"${ONE}","a":"${ONE}"}}`,
         `${path}: not valid JSON: duplicate key "a" at character 54`,
@@ -420,7 +420,7 @@ Deno.test("openCheckpoint refuses a tensor that the index misplaces, promises in
 Deno.test("openCheckpoint refuses a tensor that stands in two shards", () =>
   inTemporary((directory) => {
     writeShards(directory, { [ONE]: [A, C], [TWO]: [B, C] }, index({ a: ONE, b: TWO, c: ONE }));
-    refused(directory, `${directory}/${TWO}: tensor "c": stands in "${ONE}" as well`);
+    refused(directory, `${directory}/${TWO}: tensor "c": duplicate tensor, also in "${ONE}"`);
   }));
 
 Deno.test("openCheckpoint refuses shards that declare different widths", () =>

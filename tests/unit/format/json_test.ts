@@ -147,9 +147,9 @@ Deno.test("JsonReader refuses numbers that RFC 8259 does not know", () => {
 
 Deno.test("JsonReader refuses a number of 400 digits or more unread", () => {
   for (const digits of [400, 401, 100_000]) {
-    refused("9".repeat(digits), "number of too many digits at character 0", 0, true);
+    refused("9".repeat(digits), "number with too many digits at character 0", 0, true);
   }
-  refused(`[0,${"9".repeat(400)}]`, "number of too many digits at character 3", 3, true);
+  refused(`[0,${"9".repeat(400)}]`, "number with too many digits at character 3", 3, true);
 });
 
 Deno.test("JsonReader refuses what is not JSON, saying where", () => {
@@ -195,10 +195,10 @@ Deno.test("JsonReader refuses strings that RFC 8259 does not know", () => {
   refused('"\t"', "control character in a string at character 1", 1);
   refused('"\0"', "control character in a string at character 1", 1);
   for (const escape of ["\\x41", "\\a", "\\'", "\\0", "\\u", "\\u12", "\\u12g4", "\\u{41}", "\\U0041"]) {
-    refused(`"${escape}"`, "bad escape in a string at character 0", 0);
+    refused(`"${escape}"`, "invalid escape in a string at character 0", 0);
   }
   // A control character after a backslash is no escape.
-  refused('"\\\n"', "bad escape in a string at character 0", 0);
+  refused('"\\\n"', "invalid escape in a string at character 0", 0);
 });
 
 Deno.test("JsonReader refuses lone surrogates, escaped or not, in keys too", () => {
@@ -279,7 +279,7 @@ Deno.test("JsonReader refuses an object of more than a million keys, and takes a
   const object = (keys: number) => `{${Array.from({ length: keys }, (_, n) => `"${n}":0`).join(",")}}`;
   skip(object(1_000_000));
   const text = object(1_000_001);
-  refused(text, `an object of more than 1000000 keys at character ${text.length - 12}`, text.length - 12, true);
+  refused(text, `an object with more than 1000000 keys at character ${text.length - 12}`, text.length - 12, true);
 });
 
 Deno.test("JsonReader keeps nothing of what is skipped: three million objects need no more memory than the text", () => {

@@ -263,7 +263,7 @@ const RULES: Record<string, [header: string | Uint8Array, dataBytes: number, mes
     [
       `{"t":{"dtype":"U8","shape":[${"9".repeat(1_000_000)}],"data_offsets":[0,1]}}`,
       1,
-      "m: header: number of too many digits at character 28",
+      "m: header: number with too many digits at character 28",
     ],
     [`{${entry("t", "U8", ["x".repeat(1_000_000)], [0, 1])}}`, 1, naturals("shape", `"${"x".repeat(200)}…"`)],
     [`{${entry("t", "U8", [1], [-1, 0])}}`, 1, naturals("data_offsets", "-1")],
@@ -308,18 +308,18 @@ const RULES: Record<string, [header: string | Uint8Array, dataBytes: number, mes
     ['{"__metadata__":{"\\udc00x":""}}', 0, "m: header: not valid JSON: lone surrogate in a string at character 17"],
   ],
   "offsets that run backwards": [
-    [`{${entry("t", "U8", [1], [1, 0])}}`, 1, 'm: tensor "t": data_offsets: [1,0] runs backwards'],
+    [`{${entry("t", "U8", [1], [1, 0])}}`, 1, 'm: tensor "t": data_offsets: [1,0] ends before it begins'],
   ],
   "offsets past the end of the data": [
     [
       `{${entry("t", "U8", [4], [0, 4])}}`,
       3,
-      'm: tensor "t": data_offsets: [0,4] ends after the data, which have 3 bytes; the file is truncated',
+      'm: tensor "t": data_offsets: [0,4] ends after the data, which has 3 bytes; the file is truncated',
     ],
     [
       `{${entry("t", "U8", [0], [9007199254740991, 9007199254740991])}}`,
       0,
-      'm: tensor "t": data_offsets: [9007199254740991,9007199254740991] ends after the data, which have 0 bytes; ' +
+      'm: tensor "t": data_offsets: [9007199254740991,9007199254740991] ends after the data, which has 0 bytes; ' +
       "the file is truncated",
     ],
   ],
@@ -327,25 +327,25 @@ const RULES: Record<string, [header: string | Uint8Array, dataBytes: number, mes
     [
       `{${entry("b", "U8", [4], [2, 6])},${entry("a", "U8", [4], [0, 4])}}`,
       6,
-      'm: tensor "b": data_offsets: [2,6] overlaps the tensor before it, which ends at 4',
+      'm: tensor "b": data_offsets: [2,6] overlaps the previous tensor, which ends at 4',
     ],
     [
       `{${entry("a", "U8", [4], [0, 4])},${entry("b", "U8", [4], [0, 4])}}`,
       4,
-      'm: tensor "b": data_offsets: [0,4] overlaps the tensor before it, which ends at 4',
+      'm: tensor "b": data_offsets: [0,4] overlaps the previous tensor, which ends at 4',
     ],
     [
       `{${entry("a", "U8", [4], [0, 4])},${entry("empty", "U8", [0], [2, 2])}}`,
       4,
-      'm: tensor "empty": data_offsets: [2,2] overlaps the tensor before it, which ends at 4',
+      'm: tensor "empty": data_offsets: [2,2] overlaps the previous tensor, which ends at 4',
     ],
   ],
   "a hole in the data, at the start, between tensors or at the end": [
-    [`{${entry("t", "U8", [1], [1, 2])}}`, 2, 'm: tensor "t": data_offsets: [1,2] leaves a hole after byte 0'],
+    [`{${entry("t", "U8", [1], [1, 2])}}`, 2, 'm: tensor "t": data_offsets: [1,2] leaves a gap after byte 0'],
     [
       `{${entry("a", "U8", [1], [0, 1])},${entry("b", "U8", [1], [3, 4])}}`,
       4,
-      'm: tensor "b": data_offsets: [3,4] leaves a hole after byte 1',
+      'm: tensor "b": data_offsets: [3,4] leaves a gap after byte 1',
     ],
     [
       `{${entry("a", "U8", [1], [0, 1])}}`,
@@ -461,12 +461,12 @@ const RULES: Record<string, [header: string | Uint8Array, dataBytes: number, mes
         entry("b", "Q8B32", [1, 32], [18, 52])
       }}`,
       52,
-      'm: tensor "b": dtype: Q8B32 in a file of format "rabbit-q4b32"; one file has one width, no mix',
+      'm: tensor "b": dtype: Q8B32 in a file of format "rabbit-q4b32"; a file has only one width',
     ],
     [
       `{"__metadata__":${JSON.stringify(DECLARED[8])},${entry("a", "Q4B32", [32], [0, 18])}}`,
       18,
-      'm: tensor "a": dtype: Q4B32 in a file of format "rabbit-q8b32"; one file has one width, no mix',
+      'm: tensor "a": dtype: Q4B32 in a file of format "rabbit-q8b32"; a file has only one width',
     ],
   ],
   "a matrix of another dtype in a file that declares a width": ["BF16", "F64", "I32", "F8_E4M3"].map((dtype) => [
@@ -475,13 +475,13 @@ const RULES: Record<string, [header: string | Uint8Array, dataBytes: number, mes
     `m: tensor "a": dtype: a two-dimensional ${dtype} tensor in a file of format "rabbit-q4b32"; it must be Q4B32`,
   ]),
   "blocks that are no matrix, or whose columns are not a multiple of 32": [
-    [quantized("Q4B32", [32], 18), 18, 'm: tensor "t": shape: [32] is not of two dimensions, which Q4B32 needs'],
+    [quantized("Q4B32", [32], 18), 18, 'm: tensor "t": shape: expected two dimensions for Q4B32, found [32]'],
     [
       quantized("Q8B32", [1, 1, 32], 34),
       34,
-      'm: tensor "t": shape: [1,1,32] is not of two dimensions, which Q8B32 needs',
+      'm: tensor "t": shape: expected two dimensions for Q8B32, found [1,1,32]',
     ],
-    [quantized("Q8B32", [], 34), 34, 'm: tensor "t": shape: [] is not of two dimensions, which Q8B32 needs'],
+    [quantized("Q8B32", [], 34), 34, 'm: tensor "t": shape: expected two dimensions for Q8B32, found []'],
     [quantized("Q4B32", [2, 48], 54), 54, 'm: tensor "t": shape: [2,48]: 48 columns are not a multiple of 32'],
     [quantized("Q8B32", [0, 1], 0), 0, 'm: tensor "t": shape: [0,1]: 1 columns are not a multiple of 32'],
   ],
