@@ -103,8 +103,8 @@ function quadsOf(view: View, command: Project, matrix: MatrixFields, up?: Matrix
     else first.multiply(from, quads, left, tile, step, tile + STREAMS * step);
     if (direct && bias === 0) return;
     if (second !== undefined) {
-      const beside = tile + TILE_BYTES;
-      second.multiply(from, quads, left, beside, step, beside + STREAMS * step);
+      const upTile = tile + TILE_BYTES;
+      second.multiply(from, quads, left, upTile, step, upTile + STREAMS * step);
     }
     for (let s = 0; s <= STREAMS; s++) {
       const length = (s < STREAMS ? quads : left) * GROUP;
