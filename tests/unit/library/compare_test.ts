@@ -128,5 +128,5 @@ Deno.test("the library refuses what is out of range, and checkpoints of two mode
     RangeError,
     "unsupported width: 5 bits; expected 8 or 4",
   );
-  await assertRejects(() => verify(quant, { threads: 1000 }), RangeError, "1000 threads");
+  await assertRejects(() => verify(quant, { threads: 1000 }), RangeError, "number of threads is 1000");
 });

@@ -85,7 +85,7 @@ Deno.test("generate stops where the context is full, and refuses what does not f
     assertEquals(model.context, 10);
     assertEquals((await answer(model, [1, 2, 3], { stops: [] })).length, 7);
     const long = Array.from({ length: 10 }, (_, n) => n);
-    await assertRejects(() => answer(model, long), RangeError, "a prompt of 10 tokens and 0 more are longer");
+    await assertRejects(() => answer(model, long), RangeError, "a prompt of 10 tokens and 0 more exceed");
     await assertRejects(() => answer(model, [1, 2], { maxTokens: 9 }), RangeError, "exceed the context of 10");
   }));
 
@@ -163,7 +163,9 @@ Deno.test("a closed model refuses to work, and ends the answer that it was gener
 
 Deno.test("open and generate refuse what is not there, or out of range", async () => {
   await assertRejects(() => open(`${directory}/nothing`), Error, "no such file or directory");
-  for (const [options, message] of [[{ threads: 0 }, "0 threads"], [{ context: 0.5 }, "context 0.5"]] as const) {
+  for (
+    const [options, message] of [[{ threads: 0 }, "number of threads is 0"], [{ context: 0.5 }, "context 0.5"]] as const
+  ) {
     await assertRejects(() => open(quant, options), RangeError, message);
   }
   await assertRejects(() => open(quant, { context: 4096 }), Error, "4096 tokens");
