@@ -5,35 +5,37 @@
 
 import { assert, assertAlmostEquals, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import config from "../../deno.json" with { type: "json" };
-import { inTemporary, PROGRAM, rabbit, type Ran, ROOT, sha256, text, tree } from "../support/program.ts";
+import { DECLARED } from "../support/blocks.ts";
+import { concat, utf8 } from "../support/bytes.ts";
+import { inTemporary, sha256, tree, write } from "../support/files.ts";
+import { ROOT, TINY, WEIGHTS } from "../support/fixtures.ts";
+import { copyModel } from "../support/models.ts";
 import { needs } from "../support/needs.ts";
-import { concat, container, type Entry, safetensors, TINY } from "../support/testing.ts";
+import { execute, PROGRAM, rabbit, type Ran, shellLine } from "../support/program.ts";
+import { container, type Entry, f32, safetensors } from "../support/safetensors.ts";
 
 const DOWN = "model.layers.0.mlp.down_proj.weight";
 const NORM = "model.norm.weight";
-const MODEL = "model.safetensors";
 
 /** The commands that the help lists. */
 const COMMANDS = [...(await rabbit(".", ["--help"])).out.matchAll(/^ {2}([a-z]+) {2}/gm)].map(([, name]) => name);
 
 /** A matrix of F32 weights that `weight` gives for row and column. */
-function f32(
+function matrix(
   name: string,
   rows: number,
   columns: number,
   weight = (r: number, c: number) => Math.sin(r * 7 + c),
 ): Entry {
-  const values = Float32Array.from({ length: rows * columns }, (_, n) => weight(Math.floor(n / columns), n % columns));
-  return { name, dtype: "F32", shape: [rows, columns], bytes: new Uint8Array(values.buffer) };
+  return f32(name, [rows, columns], (n) => weight(Math.floor(n / columns), n % columns));
 }
 
 /** A vector, which quantize keeps. */
 function vector(name: string): Entry {
-  return { name, dtype: "F32", shape: [8], bytes: new Uint8Array(new Float32Array(8).fill(1).buffer) };
+  return f32(name, [8], () => 1);
 }
 
-const Q4 = { format: "rabbit-q4b32", block: "32", scale: "f16" };
-const Q8 = { format: "rabbit-q8b32", block: "32", scale: "f16" };
+const { 4: Q4, 8: Q8 } = DECLARED;
 
 /** A matrix of blocks whose scales are one but for that of `row` and `block`. */
 function blocks(name: string, bits: 4 | 8, row = -1, block = -1, scale = 0x3c00): Entry {
@@ -47,20 +49,15 @@ function blocks(name: string, bits: 4 | 8, row = -1, block = -1, scale = 0x3c00)
 
 /** Writes the files of a checkpoint directory: the weights, and what a user needs beside them. */
 function checkpoint(directory: string, weights: Uint8Array | Record<string, Uint8Array | string>): void {
-  Deno.mkdirSync(directory, { recursive: true });
-  const files = weights instanceof Uint8Array ? { [MODEL]: weights } : weights;
-  const all = { "config.json": "{}\n", "vocab.json": "{}\n", "merges.txt": "\n", ...files };
-  for (const [name, content] of Object.entries(all)) {
-    if (typeof content === "string") Deno.writeTextFileSync(`${directory}/${name}`, content);
-    else Deno.writeFileSync(`${directory}/${name}`, content);
-  }
+  const files = weights instanceof Uint8Array ? { [WEIGHTS]: weights } : weights;
+  write(directory, { "config.json": "{}\n", "vocab.json": "{}\n", "merges.txt": "\n", ...files });
 }
 
 /** A small sound source. */
-const SOUND = safetensors([f32(DOWN, 4, 64), vector(NORM)]);
+const SOUND = safetensors([matrix(DOWN, 4, 64), vector(NORM)]);
 
 /** Runs a command that must fail with exactly `line` on standard error, nothing on standard output, and no change. */
-async function refused(cwd: string, args: string[], status: number, line: string): Promise<void> {
+async function refusedIn(cwd: string, args: string[], status: number, line: string): Promise<void> {
   const before = tree(cwd);
   const ran = await rabbit(cwd, args);
   const what = `rabbit ${args.join(" ")}`;
@@ -205,7 +202,7 @@ const USAGE: [string[], string][] = [
 
 Deno.test("a wrong command line is refused in one line that says what to do", () =>
   inTemporary(async (cwd) => {
-    await inPairs(USAGE, ([args, line]) => refused(cwd, args, 2, line));
+    await inPairs(USAGE, ([args, line]) => refusedIn(cwd, args, 2, line));
   }));
 
 Deno.test("with --json an error is one JSON object on standard error, with the same exit status", () =>
@@ -215,7 +212,7 @@ Deno.test("with --json an error is one JSON object on standard error, with the s
     checkpoint(`${cwd}/in`, SOUND);
     checkpoint(`${cwd}/infinite`, safetensors([blocks("w", 4, 2, 1, 0x7c00)], Q4));
     Deno.mkdirSync(`${cwd}/out`);
-    Deno.writeTextFileSync(`${cwd}/out/${MODEL}`, "old");
+    Deno.writeTextFileSync(`${cwd}/out/${WEIGHTS}`, "old");
     const ends = "[0,1024] ends after the data, which has 1016 bytes; the file is truncated";
     const wrong: [string[], number, Record<string, string>][] = [
       [["verify", file], 1, {
@@ -231,8 +228,8 @@ Deno.test("with --json an error is one JSON object on standard error, with the s
         message: "cannot open gone; gone: no such file or directory",
       }],
       [["quantize", "in", "out"], 2, {
-        ...{ kind: "output", file: `out/${MODEL}` },
-        ...{ message: `out/${MODEL} exists already; --force replaces it`, advice: "--force replaces it" },
+        ...{ kind: "output", file: `out/${WEIGHTS}` },
+        ...{ message: `out/${WEIGHTS} exists already; --force replaces it`, advice: "--force replaces it" },
       }],
       [["quantize", "in"], 2, {
         ...{ kind: "usage", message: "OUT is missing; see rabbit quantize --help" },
@@ -286,11 +283,7 @@ Deno.test("an argument is given by itself, or by the flag that stands for it: th
       ...["export", "--in", "q8", "--gguf", "q8.gguf", "--pre", "smollm"],
     ], "q8.gguf");
     await same(["import", "q8.gguf", "back"], ["import", "--gguf", "q8.gguf", "--out", "back"], "back");
-    checkpoint(`${cwd}/tiny`, {
-      [MODEL]: Deno.readFileSync(`${TINY}/${MODEL}`),
-      "config.json": Deno.readTextFileSync(`${TINY}/config.json`),
-    });
-    Deno.removeSync(`${cwd}/tiny/vocab.json`);
+    copyModel(TINY, `${cwd}/tiny`);
     await same(["advise", "tiny"], ["advise", "--in", "tiny"]);
   }));
 
@@ -370,13 +363,13 @@ Deno.test("gen, quantize, verify and inspect print their lines, and --json the s
     };
 
     const gen = await both(["gen", "--out", "in"], "in");
-    const size = Deno.statSync(`${cwd}/in/${MODEL}`).size;
+    const size = Deno.statSync(`${cwd}/in/${WEIGHTS}`).size;
     assertEquals(gen.lines, `GEN model=in/model.safetensors bytes=${size} tensors=38 seed=0 exact=none\n`);
 
     for (const [bits, ratio] of [[4, "0.282"], [8, "0.532"]] as const) {
       const out = `q${bits}`;
       const quantize = await both(["quantize", "--in", "in", "--out", out, "--bits", `${bits}`], out);
-      const path = `${cwd}/${out}/${MODEL}`;
+      const path = `${cwd}/${out}/${WEIGHTS}`;
       const { size: bytes } = Deno.statSync(path);
       const digest = await sha256(path);
       assertEquals(
@@ -388,7 +381,7 @@ Deno.test("gen, quantize, verify and inspect print their lines, and --json the s
         ...{ model: `${out}/model.safetensors`, bytes, source_bytes: size, tensors: 38, quantized: 29, kept: 9 },
         ...{ bits, block: 32, scale: "f16", ratio: bytes / size, digest },
       });
-      assertEquals(tree(`${cwd}/${out}`), ["config.json", "merges.txt", MODEL, "vocab.json"]);
+      assertEquals(tree(`${cwd}/${out}`), ["config.json", "merges.txt", WEIGHTS, "vocab.json"]);
       for (const name of ["config.json", "merges.txt", "vocab.json"]) {
         assertEquals(await sha256(`${cwd}/${out}/${name}`), await sha256(`${cwd}/in/${name}`));
       }
@@ -408,7 +401,7 @@ Deno.test("gen, quantize, verify and inspect print their lines, and --json the s
         /^VERIFY against=in\/model\.safetensors equal=38 different=0 rms=0\.\d{6}\nVERIFY OK$/m,
       );
 
-      const inspect = await both(["inspect", `${out}/${MODEL}`]);
+      const inspect = await both(["inspect", `${out}/${WEIGHTS}`]);
       const [first, ...rest] = inspect.lines.trimEnd().split("\n");
       assertEquals(
         first,
@@ -430,7 +423,7 @@ Deno.test("the bytes do not depend on the number of threads", () =>
     const digests = new Set<string>();
     for (const threads of ["1", "2", "5"]) {
       sound(await rabbit(cwd, ["quantize", "--in", "in", "--out", threads, "--threads", threads]));
-      digests.add(await sha256(`${cwd}/${threads}/${MODEL}`));
+      digests.add(await sha256(`${cwd}/${threads}/${WEIGHTS}`));
     }
     assertEquals(digests.size, 1);
   }));
@@ -447,20 +440,20 @@ Deno.test("quantize takes a file for its source, makes the parents of --out, and
         `rabbit: warning: quantize: . has no ${name}, so the new checkpoint has none\n`
       ).join(""),
     );
-    assertEquals(tree(`${cwd}/deep`), ["er/", "er/out/", `er/out/${MODEL}`]);
+    assertEquals(tree(`${cwd}/deep`), ["er/", "er/out/", `er/out/${WEIGHTS}`]);
   }));
 
 Deno.test("quantize copies the optional companions that are there", () =>
   inTemporary(async (cwd) => {
     checkpoint(`${cwd}/in`, {
-      [MODEL]: SOUND,
+      [WEIGHTS]: SOUND,
       "tokenizer.json": "{}",
       "generation_config.json": "{}",
       "chat_template.jinja": "",
       "other.txt": "",
     });
     sound(await rabbit(cwd, ["quantize", "--in", "in", "--out", "out"]));
-    const copied = ["config.json", "generation_config.json", "merges.txt", MODEL, "tokenizer.json", "vocab.json"];
+    const copied = ["config.json", "generation_config.json", "merges.txt", WEIGHTS, "tokenizer.json", "vocab.json"];
     assertEquals(tree(`${cwd}/out`), ["chat_template.jinja", ...copied]);
   }));
 
@@ -474,16 +467,16 @@ Deno.test("--dry-run prints what would be written, and writes nothing", () =>
     const wet = await rabbit(cwd, ["quantize", "--in", "in", "--out", "out"]);
     assertEquals(dry.out.replace(" dry_run=true", ""), wet.out.replace(/ digest=.*/, ""));
     const line = "quantize: out/model.safetensors exists already; --force replaces it";
-    await refused(cwd, ["quantize", "--in", "in", "--out", "out", "--dry-run"], 2, line);
+    await refusedIn(cwd, ["quantize", "--in", "in", "--out", "out", "--dry-run"], 2, line);
   }));
 
 Deno.test("a sharded source is read as one", () =>
   inTemporary(async (cwd) => {
     checkpoint(`${cwd}/in`, shards());
     sound(await rabbit(cwd, ["quantize", "--in", "in", "--out", "out"]));
-    checkpoint(`${cwd}/one`, safetensors([f32("a", 2, 32), f32("b", 4, 32), vector("c")]));
+    checkpoint(`${cwd}/one`, safetensors([matrix("a", 2, 32), matrix("b", 4, 32), vector("c")]));
     sound(await rabbit(cwd, ["quantize", "--in", "one", "--out", "out1"]));
-    assertEquals(await sha256(`${cwd}/out/${MODEL}`), await sha256(`${cwd}/out1/${MODEL}`));
+    assertEquals(await sha256(`${cwd}/out/${WEIGHTS}`), await sha256(`${cwd}/out1/${WEIGHTS}`));
     const verify = await rabbit(cwd, ["verify", "out", "--against", "in"]);
     sound(verify);
     assertMatch(verify.out, /^VERIFY against=in equal=3 different=0 /m);
@@ -500,7 +493,7 @@ Deno.test("verify --against says where a checkpoint differs, with status 1", () 
     checkpoint(
       `${cwd}/other`,
       safetensors([
-        f32(DOWN, 4, 64, (r, c) => Math.sin(r * 7 + c) * (r === 2 && c >= 32 ? -1 : 1)),
+        matrix(DOWN, 4, 64, (r, c) => Math.sin(r * 7 + c) * (r === 2 && c >= 32 ? -1 : 1)),
         { ...vector(NORM), bytes: new Uint8Array(32) },
         vector("extra"),
       ]),
@@ -515,8 +508,8 @@ Deno.test("verify --against says where a checkpoint differs, with status 1", () 
     const line =
       "verify: other/model.safetensors: __metadata__: declares no width, so it is not a quantized checkpoint; " +
       "only those can be compared with a source";
-    await refused(cwd, ["verify", "other", "--against", "in"], 1, line);
-    await refused(
+    await refusedIn(cwd, ["verify", "other", "--against", "in"], 1, line);
+    await refusedIn(
       cwd,
       ["verify", "out", "--against", "gone"],
       2,
@@ -533,12 +526,11 @@ function entry(name: string, dtype: string, shape: number[], begin: number, end:
 const A = entry("a", "F32", [2, 32], 0, 256);
 const lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 269060552\n";
 const zeros = (n: number) => new Uint8Array(n);
-const utf8 = new TextEncoder();
 
 /** A name, a file, and what verify says of it after its path. */
 const FILES: [string, Uint8Array, string][] = [
   ["empty", zeros(0), "not a safetensors file: 0 bytes, too short for a header"],
-  ["lfs", utf8.encode(lfs), "not a safetensors file but a git-lfs pointer; fetch the file with `git lfs pull`"],
+  ["lfs", utf8(lfs), "not a safetensors file but a git-lfs pointer; fetch the file with `git lfs pull`"],
   [
     "long-header",
     Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0),
@@ -651,7 +643,7 @@ const FILES: [string, Uint8Array, string][] = [
   ],
   [
     "float-matrix",
-    safetensors([blocks("v", 4), f32("w", 2, 32)], Q4),
+    safetensors([blocks("v", 4), matrix("w", 2, 32)], Q4),
     'tensor "w": dtype: a two-dimensional F32 tensor in a file of format "rabbit-q4b32"; it must be Q4B32',
   ],
   [
@@ -686,7 +678,7 @@ Deno.test("verify answers no to a file that breaks the format, naming file, tens
     for (const [name, bytes] of FILES) Deno.writeFileSync(`${cwd}/${name}.safetensors`, bytes);
     await inPairs(FILES, ([name, _, problem]) => {
       const path = `${name}.safetensors`;
-      return refused(cwd, ["verify", path], 1, `verify: ${path}: ${problem}`);
+      return refusedIn(cwd, ["verify", path], 1, `verify: ${path}: ${problem}`);
     });
   }));
 
@@ -696,7 +688,7 @@ Deno.test("inspect reads the header alone: it refuses a bad header, and does not
       const path = `${name}.safetensors`;
       Deno.writeFileSync(`${cwd}/${path}`, bytes);
       if (problem.includes("is not finite")) sound(await rabbit(cwd, ["inspect", path]));
-      else await refused(cwd, ["inspect", path], 2, `inspect: ${path}: ${problem}`);
+      else await refusedIn(cwd, ["inspect", path], 2, `inspect: ${path}: ${problem}`);
     }
   }));
 
@@ -705,7 +697,7 @@ Deno.test("the smallest sound files pass", () =>
     const files = {
       none: container("{}"),
       padded: container("{}      "),
-      vacant: safetensors([{ ...f32("a", 0, 32) }, vector("b")]),
+      vacant: safetensors([{ ...matrix("a", 0, 32) }, vector("b")]),
       q4: safetensors([blocks("w", 4)], Q4),
       minus: safetensors([blocks("w", 8, 1, 1, 0x8001)], Q8),
     };
@@ -720,25 +712,25 @@ Deno.test("the smallest sound files pass", () =>
 /** A name, a source, and what quantize says of it after its path, at four bits and at eight. */
 const nan = (r: number, c: number) => r === 5 && c === 40 ? NaN : 1;
 const SOURCES: [string, Uint8Array, string, string?][] = [
-  ["lfs", utf8.encode(lfs), "not a safetensors file but a git-lfs pointer; fetch the file with `git lfs pull`"],
+  ["lfs", utf8(lfs), "not a safetensors file but a git-lfs pointer; fetch the file with `git lfs pull`"],
   [
     "ragged",
-    safetensors([vector(NORM), f32(DOWN, 2, 40)]),
+    safetensors([vector(NORM), matrix(DOWN, 2, 40)]),
     `tensor "${DOWN}": shape: [2,40]: 40 columns are not a multiple of 32; the format has no partial block`,
   ],
   [
     "nan",
-    safetensors([f32(DOWN, 8, 64, nan)]),
+    safetensors([matrix(DOWN, 8, 64, nan)]),
     `tensor "${DOWN}": row 5 column 40 (block 1): weight is NaN; only finite weights can be quantized`,
   ],
   [
     "infinite",
-    safetensors([f32(DOWN, 8, 64, (r, c) => r === 7 && c === 63 ? -Infinity : 1)]),
+    safetensors([matrix(DOWN, 8, 64, (r, c) => r === 7 && c === 63 ? -Infinity : 1)]),
     `tensor "${DOWN}": row 7 column 63 (block 1): weight is -Infinity; only finite weights can be quantized`,
   ],
   [
     "overflow",
-    safetensors([f32(DOWN, 4, 64, (r, c) => r === 1 && c === 3 ? 1e7 : 1)]),
+    safetensors([matrix(DOWN, 4, 64, (r, c) => r === 1 && c === 3 ? 1e7 : 1)]),
     `tensor "${DOWN}": row 1 block 0: the scale ${Math.fround(1e7 / 7)} overflows binary16 (65504); ` +
     "the weights are too large for Q4B32",
     `tensor "${DOWN}": row 1 block 0: the scale ${Math.fround(1e7 / 127)} overflows binary16 (65504); ` +
@@ -769,26 +761,26 @@ Deno.test("quantize refuses a source that it can't encode, and leaves nothing be
       checkpoint(`${cwd}/${name}`, bytes);
       for (const [bits, problem] of [["4", four], ["8", eight]]) {
         const args = ["quantize", "--in", name, "--out", "new/out", "--bits", bits];
-        await refused(cwd, args, 2, `quantize: ${name}/${MODEL}: ${problem}`);
+        await refusedIn(cwd, args, 2, `quantize: ${name}/${WEIGHTS}: ${problem}`);
       }
     }
     // What is there stays, even when it was to be replaced.
-    checkpoint(`${cwd}/out`, { [MODEL]: "old" });
-    await refused(
+    checkpoint(`${cwd}/out`, { [WEIGHTS]: "old" });
+    await refusedIn(
       cwd,
       ["quantize", "--in", "nan", "--out", "out", "--force"],
       2,
-      `quantize: nan/${MODEL}: ${SOURCES[2][2]}`,
+      `quantize: nan/${WEIGHTS}: ${SOURCES[2][2]}`,
     );
-    assertEquals(Deno.readTextFileSync(`${cwd}/out/${MODEL}`), "old");
+    assertEquals(Deno.readTextFileSync(`${cwd}/out/${WEIGHTS}`), "old");
   }));
 
 /** Two shards and their index, whose entries `more` adds to or replaces. */
 function shards(more: Record<string, string> = {}): Record<string, Uint8Array | string> {
   const weight_map = { a: "s1.safetensors", b: "s2.safetensors", c: "s2.safetensors", ...more };
   return {
-    "s1.safetensors": safetensors([f32("a", 2, 32)]),
-    "s2.safetensors": safetensors([f32("b", 4, 32), vector("c")]),
+    "s1.safetensors": safetensors([matrix("a", 2, 32)]),
+    "s2.safetensors": safetensors([matrix("b", 4, 32), vector("c")]),
     "model.safetensors.index.json": JSON.stringify({ metadata: {}, weight_map }),
   };
 }
@@ -819,11 +811,11 @@ Deno.test("a bad index is refused, and never leads out of its directory", () =>
         'in/s2.safetensors: tensor "c": model.safetensors.index.json places it in "s1.safetensors"',
       ],
       [
-        { ...shards(), "s1.safetensors": safetensors([f32("a", 2, 32), vector("c")]) },
+        { ...shards(), "s1.safetensors": safetensors([matrix("a", 2, 32), vector("c")]) },
         'in/s1.safetensors: tensor "c": model.safetensors.index.json places it in "s2.safetensors"',
       ],
       [
-        { ...shards(), "s1.safetensors": safetensors([f32("a", 2, 32), vector("d")]) },
+        { ...shards(), "s1.safetensors": safetensors([matrix("a", 2, 32), vector("d")]) },
         'in/s1.safetensors: tensor "d": model.safetensors.index.json does not list it',
       ],
       [{ [index.slice(3)]: "{" }, `${index}: not valid JSON: expected a key, found the end at character 1`],
@@ -836,8 +828,8 @@ Deno.test("a bad index is refused, and never leads out of its directory", () =>
     ];
     for (const [files, problem] of cases) {
       checkpoint(`${cwd}/in`, files);
-      await refused(cwd, ["quantize", "--in", "in", "--out", "out"], 2, `quantize: ${problem}`);
-      await refused(cwd, ["verify", "in"], 1, `verify: ${problem}`);
+      await refusedIn(cwd, ["quantize", "--in", "in", "--out", "out"], 2, `quantize: ${problem}`);
+      await refusedIn(cwd, ["verify", "in"], 1, `verify: ${problem}`);
       Deno.removeSync(`${cwd}/in`, { recursive: true });
     }
   }));
@@ -847,44 +839,44 @@ Deno.test("a bad index is refused, and never leads out of its directory", () =>
 Deno.test("quantize never writes into the directory of its source", () =>
   inTemporary(async (cwd) => {
     checkpoint(`${cwd}/in`, SOUND);
-    const digest = await sha256(`${cwd}/in/${MODEL}`);
+    const digest = await sha256(`${cwd}/in/${WEIGHTS}`);
     Deno.symlinkSync("in", `${cwd}/link`);
     for (const out of ["in", "./in/", "in/../in", "link", `${cwd}/in`]) {
       const line =
         `quantize: ${out} is the directory of the source, which would be overwritten; choose another directory`;
       await inPairs(
-        [["in"], ["in", "--force"], [`in/${MODEL}`, "--force"], ["link", "--force"]],
-        ([source, ...force]) => refused(cwd, ["quantize", "--in", source, "--out", out, ...force], 2, line),
+        [["in"], ["in", "--force"], [`in/${WEIGHTS}`, "--force"], ["link", "--force"]],
+        ([source, ...force]) => refusedIn(cwd, ["quantize", "--in", source, "--out", out, ...force], 2, line),
       );
     }
     // A directory of hard links is a checkpoint like any other.
     Deno.mkdirSync(`${cwd}/links`);
     for (const name of tree(`${cwd}/in`)) Deno.linkSync(`${cwd}/in/${name}`, `${cwd}/links/${name}`);
-    const line = `quantize: in/${MODEL} is the source itself (links/${MODEL}), which would be overwritten; ` +
+    const line = `quantize: in/${WEIGHTS} is the source itself (links/${WEIGHTS}), which would be overwritten; ` +
       "choose another directory";
-    await refused(cwd, ["quantize", "--in", "links", "--out", "in", "--force"], 2, line);
+    await refusedIn(cwd, ["quantize", "--in", "links", "--out", "in", "--force"], 2, line);
     sound(await rabbit(cwd, ["quantize", "--in", "links", "--out", "out"]));
-    assertEquals(await sha256(`${cwd}/in/${MODEL}`), digest);
+    assertEquals(await sha256(`${cwd}/in/${WEIGHTS}`), digest);
   }));
 
 Deno.test("an existing checkpoint is replaced with --force only", () =>
   inTemporary(async (cwd) => {
     checkpoint(`${cwd}/in`, SOUND);
-    checkpoint(`${cwd}/out`, { [MODEL]: "old", "config.json": "old", "mine.txt": "mine" });
+    checkpoint(`${cwd}/out`, { [WEIGHTS]: "old", "config.json": "old", "mine.txt": "mine" });
     const args = ["quantize", "--in", "in", "--out", "out"];
-    await refused(cwd, args, 2, "quantize: out/model.safetensors exists already; --force replaces it");
-    assertEquals(Deno.readTextFileSync(`${cwd}/out/${MODEL}`), "old");
+    await refusedIn(cwd, args, 2, "quantize: out/model.safetensors exists already; --force replaces it");
+    assertEquals(Deno.readTextFileSync(`${cwd}/out/${WEIGHTS}`), "old");
     sound(await rabbit(cwd, [...args, "--force"]));
     sound(await rabbit(cwd, ["verify", "out", "--against", "in"]));
-    assertEquals(tree(`${cwd}/out`), ["config.json", "merges.txt", "mine.txt", MODEL, "vocab.json"]);
+    assertEquals(tree(`${cwd}/out`), ["config.json", "merges.txt", "mine.txt", WEIGHTS, "vocab.json"]);
     assertEquals(Deno.readTextFileSync(`${cwd}/out/config.json`), "{}\n");
     const gen = "gen: out/model.safetensors exists already; --force replaces it";
-    await refused(cwd, ["gen", "--out", "out"], 2, gen);
+    await refusedIn(cwd, ["gen", "--out", "out"], 2, gen);
 
     checkpoint(`${cwd}/sharded`, shards());
     const line = "quantize: sharded holds a sharded checkpoint (model.safetensors.index.json); " +
       "choose another directory or remove it first";
-    await refused(cwd, ["quantize", "--in", "in", "--out", "sharded", "--force"], 2, line);
+    await refusedIn(cwd, ["quantize", "--in", "in", "--out", "sharded", "--force"], 2, line);
   }));
 
 Deno.test("an output that can't be a directory, or be written, is refused", () =>
@@ -942,11 +934,9 @@ Deno.test("a reader that goes away is no error", () =>
     // More than fits into a pipe.
     const many = Array.from({ length: 20_000 }, (_, n) => ({ ...vector(`tensor.${n}`), shape: [0], bytes: zeros(0) }));
     Deno.writeFileSync(`${cwd}/many.safetensors`, safetensors(many));
-    const line = [...PROGRAM, "inspect", "many.safetensors"].map((word) => `'${word}'`).join(" ");
+    const line = shellLine([...PROGRAM, "inspect", "many.safetensors"]);
     const script = `{ ${line}; echo "status $?" >&2; } | head -1`;
-    const ran = text(
-      await new Deno.Command("sh", { args: ["-c", script], cwd, env: { RABBIT_DEBUG: "" } }).output(),
-    );
+    const ran = await execute("sh", ["-c", script], { cwd, env: { RABBIT_DEBUG: "" } });
     assertMatch(ran.out, /^INSPECT model=many\.safetensors [^\n]*\n$/);
     assertEquals(ran.err, "status 0\n");
   }));
@@ -958,10 +948,8 @@ needs(FULL, { files: ["/dev/full"] }, () =>
     Deno.writeFileSync(`${cwd}/one.safetensors`, safetensors([vector("x")]));
     const [where, reason] = ["cannot write to standard output", "no space left on the device"];
     for (const args of [["inspect", "one.safetensors"], ["inspect", "one.safetensors", "--json"], ["man"]]) {
-      const line = [...PROGRAM, ...args].map((word) => `'${word}'`).join(" ");
-      const shell = async (script: string) => {
-        return text(await new Deno.Command("sh", { args: ["-c", script], cwd, env: { RABBIT_DEBUG: "" } }).output());
-      };
+      const line = shellLine([...PROGRAM, ...args]);
+      const shell = (script: string) => execute("sh", ["-c", script], { cwd, env: { RABBIT_DEBUG: "" } });
       const message = `${where}: ${reason}; free some space or write elsewhere`;
       const { code, out, err } = await shell(`${line} > /dev/full`);
       assertEquals([code, out], [2, ""]);
@@ -987,14 +975,14 @@ Deno.test("gen writes the same bytes for the same seed", () =>
   inTemporary(async (cwd) => {
     const digest = async (out: string, ...more: string[]) => {
       sound(await rabbit(cwd, ["gen", "--out", out, ...more]));
-      return await sha256(`${cwd}/${out}/${MODEL}`);
+      return await sha256(`${cwd}/${out}/${WEIGHTS}`);
     };
     const first = await digest("a");
     assertEquals(await digest("b"), first);
     assertEquals(await digest("c", "--seed", "0"), first);
     assert(await digest("d", "--seed", "1") !== first);
     assertEquals(await digest("d", "--force"), first);
-    assertEquals(tree(`${cwd}/d`), ["config.json", "merges.txt", MODEL, "vocab.json"]);
+    assertEquals(tree(`${cwd}/d`), ["config.json", "merges.txt", WEIGHTS, "vocab.json"]);
   }));
 
 for (const bits of ["4", "8"]) {

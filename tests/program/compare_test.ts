@@ -3,46 +3,19 @@
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { join } from "@std/path/join";
-import { json, MODELS, quantizeTo, TINY } from "../support/models.ts";
-import { inTemporary, rabbit, type Ran, ROOT, temporary } from "../support/program.ts";
-import { entriesOf, headerText, safetensors, write, writeShards } from "../support/testing.ts";
+import { inTemporary, temporary, write } from "../support/files.ts";
+import { expected, IDS, json, MODELS, TINY, WEIGHTS } from "../support/fixtures.ts";
+import { quantizeTo, variant } from "../support/models.ts";
+import { lines, refused, run } from "../support/program.ts";
+import { entriesOf, headerText, safetensors, writeShards } from "../support/safetensors.ts";
 
-const expected = json(`${TINY}/expected.json`);
 const PROMPT: number[] = expected.prompt_ids;
-const IDS = ["--ids", PROMPT.join(" ")];
 const TOLERANCE = 1e-4;
-const WEIGHTS = "model.safetensors";
 
 /** Quantized once for all tests. */
 const made = temporary();
 const Q4 = await quantizeTo(`${made}/q4`, TINY, 4);
 const Q8 = await quantizeTo(`${made}/q8`, TINY, 8);
-
-function run(...args: string[]): Promise<Ran> {
-  return rabbit(ROOT, args);
-}
-
-/** A run that must end with `code` and say nothing on standard error; its lines without the memory it took. */
-async function lines(code: number, ...args: string[]): Promise<string[]> {
-  const { code: status, out, err } = await run(...args);
-  assertEquals([status, err], [code, ""], out);
-  assert(out.endsWith("\n"));
-  return out.slice(0, -1).split("\n").filter((line) => !line.startsWith("COMPARE memory ") && !line.includes("rss"));
-}
-
-/** A run that must fail with exactly one line. */
-async function refused(line: string, ...args: string[]): Promise<void> {
-  const { code, out, err } = await run(...args);
-  assertEquals([code, out, err], [2, "", `rabbit: ${args[0]}: ${line}\n`], args.join(" "));
-}
-
-/** A checkpoint made of another one's weights and a changed configuration. */
-function variant(directory: string, from: string, changes: Record<string, unknown>, name = WEIGHTS): string {
-  Deno.mkdirSync(directory, { recursive: true });
-  Deno.copyFileSync(join(from, WEIGHTS), join(directory, name));
-  write(directory, { "config.json": JSON.stringify({ ...json(join(TINY, "config.json")), ...changes }) });
-  return directory;
-}
 
 // ---------------------------------------------------------------- compare
 
@@ -275,7 +248,7 @@ Deno.test("rabbit compare refuses models of different architectures", async () =
       [{ num_key_value_heads: 4 }, "kvHeads: 2 and 4"],
     ];
     for (const [n, [changes, difference]] of cases.entries()) {
-      const quant = variant(join(temporary, `${n}`), Q8, changes);
+      const quant = variant(join(temporary, `${n}`), Q8, { config: changes });
       await refused(
         `${float} and ${quant}/${WEIGHTS} are not of one architecture: their config.json differ in ${difference}`,
         "compare",
@@ -285,7 +258,7 @@ Deno.test("rabbit compare refuses models of different architectures", async () =
       );
     }
     // What ends a text changes no logits.
-    const quant = variant(join(temporary, "eos"), Q8, { eos_token_id: 7 });
+    const quant = variant(join(temporary, "eos"), Q8, { config: { eos_token_id: 7 } });
     assertEquals(await lines(0, "compare", TINY, quant, ...IDS), await lines(0, "compare", TINY, Q8, ...IDS));
   });
 });
@@ -318,7 +291,9 @@ Deno.test("rabbit compare refuses a checkpoint that lacks a tensor or has anothe
 
 Deno.test("rabbit compare refuses a configuration that the decoder does not know, or none", async () => {
   await inTemporary(async (temporary) => {
-    const float = variant(join(temporary, "yarn"), TINY, { rope_scaling: { rope_type: "yarn", factor: 2 } });
+    const float = variant(join(temporary, "yarn"), TINY, {
+      config: { rope_scaling: { rope_type: "yarn", factor: 2 } },
+    });
     const message = `${float}/config.json: rope_scaling rope_type: "yarn" is not supported; ` +
       "the decoder knows default, linear, dynamic, llama3";
     await refused(message, "compare", float, Q8, ...IDS);
@@ -412,13 +387,13 @@ Deno.test("rabbit infer stops at an end-of-text token, unless it is told to igno
   await inTemporary(async (temporary) => {
     // The answer is 316 54 54 96 …
     for (const [eos, answer] of [[54, "316 54"], [316, "316"], [[9, 96], "316 54 54 96"], [5, "316 54 54 96 269"]]) {
-      const model = variant(join(temporary, String(eos)), TINY, { eos_token_id: eos });
+      const model = variant(join(temporary, String(eos)), TINY, { config: { eos_token_id: eos } });
       const args = ["infer", "--model", model, ...IDS, "--steps", "5"];
       assertEquals((await lines(0, ...args))[2], `INFER tokens ${answer}`);
       assertEquals((await lines(0, ...args, "--ignore-eos"))[2], "INFER tokens 316 54 54 96 269");
     }
     // compare runs on.
-    const model = variant(join(temporary, "compare"), TINY, { eos_token_id: 54 });
+    const model = variant(join(temporary, "compare"), TINY, { config: { eos_token_id: 54 } });
     assertEquals((await lines(0, "compare", model, Q8, ...IDS))[0], "COMPARE tokens_float 316 54 54 96 269 290 166 4");
   });
 });

@@ -3,43 +3,26 @@
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { join } from "@std/path/join";
-import { json, quantizeTo, TINY } from "../support/models.ts";
-import { inTemporary, rabbit, type Ran, ROOT, temporary, tree } from "../support/program.ts";
-import { entriesOf, f32, headerText, safetensors, tokenizerJson, write } from "../support/testing.ts";
+import { inTemporary, temporary, tree, write } from "../support/files.ts";
+import { fixture, TINY, WEIGHTS } from "../support/fixtures.ts";
+import { quantizeTo, talkingModel } from "../support/models.ts";
+import { lines, rabbit, refused, run } from "../support/program.ts";
+import { entriesOf, f32, headerText, safetensors } from "../support/safetensors.ts";
 
-const { text } = json(`${ROOT}fixtures/metrics.json`);
+const { text } = fixture("metrics.json");
 
 /** The tiny model with a byte-level vocabulary of printable ASCII and the space (Ġ), without merges. */
 const VOCABULARY = Array.from({ length: 320 }, (_, n) => n < 94 ? String.fromCharCode(33 + n) : `<unused${n}>`);
 VOCABULARY[94] = "Ġ";
 
 const made = temporary();
-const FLOAT = join(made, "float");
-Deno.mkdirSync(FLOAT);
-for (const name of ["model.safetensors", "config.json"]) Deno.copyFileSync(join(TINY, name), join(FLOAT, name));
-write(FLOAT, { "tokenizer.json": tokenizerJson(VOCABULARY) });
+const FLOAT = talkingModel(join(made, "float"), VOCABULARY);
 const QUANT: Record<string, string> = {
   q4: await quantizeTo(join(made, "q4"), FLOAT, 4),
   q8: await quantizeTo(join(made, "q8"), FLOAT, 8),
 };
 const FILE = join(made, "text.txt");
 Deno.writeTextFileSync(FILE, text.text);
-
-function run(...args: string[]): Promise<Ran> {
-  return rabbit(ROOT, args);
-}
-
-/** A run that must end with 0 and say nothing on standard error; its lines without the memory it took. */
-async function lines(...args: string[]): Promise<string[]> {
-  const { code, out, err } = await run(...args);
-  assertEquals([code, err], [0, ""], out);
-  return out.trimEnd().split("\n").filter((line) => !line.includes(" memory "));
-}
-
-/** A run that must fail with exactly one line. */
-async function refused(line: string, ...args: string[]): Promise<void> {
-  assertEquals(await run(...args), { code: 2, out: "", err: `rabbit: ${args[0]}: ${line}\n` }, args.join(" "));
-}
 
 // ---------------------------------------------------------------- compare --text
 
@@ -90,16 +73,16 @@ Deno.test("rabbit compare --text prints what --json says, at every number of thr
     `COMPARE same_top rate=${same_top.rate.toFixed(6)} error=${same_top.error.toFixed(6)}`,
     `COMPARE prob rms=${prob.rms.toFixed(6)} mean=${prob.mean.toFixed(6)}`,
   ];
-  for (const threads of ["1", "3"]) assertEquals(await lines(...args, "--threads", threads), wanted);
+  for (const threads of ["1", "3"]) assertEquals(await lines(0, ...args, "--threads", threads), wanted);
 });
 
 Deno.test("rabbit compare --text takes the model's context for its window where 512 is more", async () => {
-  const [first] = await lines("compare", FLOAT, QUANT.q8, "--text", FILE);
+  const [first] = await lines(0, "compare", FLOAT, QUANT.q8, "--text", FILE);
   assertEquals(first, `COMPARE text file=${FILE} tokens=207 windows=1 window=256 stride=256 scored=206`);
 });
 
 Deno.test("rabbit compare --text of a checkpoint with itself finds no difference", async () => {
-  const found = await lines("compare", FLOAT, FLOAT, "--text", FILE);
+  const found = await lines(0, "compare", FLOAT, FLOAT, "--text", FILE);
   assertMatch(found[1], / ratio=1\.000000 ratio_error=0\.000000$/);
   assertEquals(found.slice(2), [
     "COMPARE kl mean=0.000000 error=0.000000 median=0.000000 p999=0.000000 max=0.000000",
@@ -111,7 +94,7 @@ Deno.test("rabbit compare --text of a checkpoint with itself finds no difference
 Deno.test("rabbit compare --text: one scored token has figures, but no error", async () => {
   await inTemporary(async (directory) => {
     write(directory, { "two.txt": "ab" });
-    const found = await lines("compare", FLOAT, QUANT.q8, "--text", `${directory}/two.txt`);
+    const found = await lines(0, "compare", FLOAT, QUANT.q8, "--text", `${directory}/two.txt`);
     assertMatch(found[0], / tokens=2 windows=1 window=256 stride=256 scored=1$/);
     assertEquals(found.join(" ").includes("error"), false);
     assertEquals(found.join(" ").includes("NaN"), false);
@@ -179,11 +162,8 @@ Deno.test("rabbit compare --text and rabbit advise --text need a tokenizer", asy
 
 Deno.test("rabbit compare --text refuses a token that the vocabulary of the model lacks", async () => {
   await inTemporary(async (directory) => {
-    const model = join(directory, "wide");
-    Deno.mkdirSync(model);
-    for (const name of ["model.safetensors", "config.json"]) Deno.copyFileSync(join(TINY, name), join(model, name));
     const words = [...VOCABULARY.map((word) => word === "x" ? "<moved>" : word), "x"];
-    write(model, { "tokenizer.json": tokenizerJson(words) });
+    const model = talkingModel(join(directory, "wide"), words);
     write(directory, { "x.txt": "axa" });
     await refused(
       `${model}/tokenizer.json: model.vocab: "x" has the id 320, but the model's vocabulary (config.json) ends at 319; ` +
@@ -202,7 +182,7 @@ function filesOf(directory: string): string[] {
 
 Deno.test("rabbit advise says what --json says, writes nothing, and gives a width's figures as compare does", async () => {
   const before = filesOf(FLOAT);
-  const found = await lines("advise", "--in", FLOAT, "--text", FILE);
+  const found = await lines(0, "advise", "--in", FLOAT, "--text", FILE);
   const { code, out, err } = await run("advise", "--in", FLOAT, "--text", FILE, "--json");
   assertEquals([code, err], [0, ""]);
   assertEquals(filesOf(FLOAT), before);
@@ -251,11 +231,11 @@ Deno.test("rabbit advise says what --json says, writes nothing, and gives a widt
 });
 
 Deno.test("rabbit advise asks ids of a model without a tokenizer", async () => {
-  const one = await lines("advise", "--in", TINY, "--threads", "1");
+  const one = await lines(0, "advise", "--in", TINY, "--threads", "1");
   assertMatch(one[0], / prompts=8 steps=8 text=answers scored=64 /);
   // What fixtures/tiny/expected.json says of the published prompt too: eight bits keep the answer, four do not.
   assertMatch(one.at(-1)!, /^ADVISE use=8 /);
-  assertEquals(await lines("advise", "--in", TINY, "--threads", "2"), one);
+  assertEquals(await lines(0, "advise", "--in", TINY, "--threads", "2"), one);
 });
 
 Deno.test("rabbit advise: weights that a width holds exactly need no more", async () => {
@@ -288,7 +268,7 @@ Deno.test("a perplexity that overflows is a word in lines, JSON, advice and repo
     const quant = await quantizeTo(join(directory, "q8"), float, 8);
 
     const compare = ["compare", float, quant, "--text", FILE];
-    const printed = await lines(...compare);
+    const printed = await lines(0, ...compare);
     assertMatch(printed[1], / float=overflow float_error=overflow quant=overflow quant_error=overflow ratio=/);
     const compared = await run(...compare, "--json");
     const { perplexity } = JSON.parse(compared.out);
@@ -330,7 +310,7 @@ Deno.test("rabbit advise refuses what can't be quantized or run", async () => {
     // A weight that is not finite, in the last matrix of the file.
     const model = join(directory, "nan");
     Deno.mkdirSync(model);
-    const file = Deno.readFileSync(join(TINY, "model.safetensors"));
+    const file = Deno.readFileSync(join(TINY, WEIGHTS));
     const header = JSON.parse(headerText(file));
     const name = "model.layers.1.mlp.up_proj.weight";
     const start = 8 + Number(new DataView(file.buffer).getBigUint64(0, true)) + header[name].data_offsets[0];

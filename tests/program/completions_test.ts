@@ -3,18 +3,17 @@
  */
 
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { inTemporary, rabbit } from "../support/program.ts";
+import { inTemporary, write } from "../support/files.ts";
 import { needs } from "../support/needs.ts";
-import { write } from "../support/testing.ts";
+import { execute, rabbit } from "../support/program.ts";
 
 /** Runs a program, which must end within a minute and say nothing on standard error. */
 async function tool(cwd: string, name: string, ...args: string[]): Promise<string> {
   const env = { LC_ALL: "C.UTF-8", HOME: cwd };
   const signal = AbortSignal.timeout(60_000);
-  const ran = await new Deno.Command(name, { args, cwd, stdin: "null", env, signal }).output();
-  const decode = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
-  assertEquals(decode(ran.stderr), "", name);
-  return decode(ran.stdout);
+  const { out, err } = await execute(name, args, { cwd, env, signal });
+  assertEquals(err, "", name);
+  return out;
 }
 
 /** A directory with a script and some files; the file names have what shells trip over. */
@@ -136,8 +135,7 @@ needs("rabbit man is a manual page with every command and flag", { programs: ["m
   await inTemporary(async (directory) => {
     write(directory, { "rabbit.1": out });
     // The page has no date: it would change with the day that it is printed.
-    const command = new Deno.Command("mandoc", { args: ["-Tlint", "rabbit.1"], cwd: directory });
-    const lint = new TextDecoder().decode((await command.output()).stdout);
+    const { out: lint } = await execute("mandoc", ["-Tlint", "rabbit.1"], { cwd: directory });
     assertEquals(lint, 'mandoc: rabbit.1:1:14: WARNING: missing date, using "": TH\n');
     // Bold letters are struck twice.
     const struck = await tool(directory, "mandoc", "-Tascii", "-O", "width=200", "rabbit.1");

@@ -1,7 +1,9 @@
 import { assertEquals, assertMatch } from "@std/assert";
 import { generate } from "../../lib/dev/gen.ts";
-import { ROOT, sha256, temporary, text } from "../support/program.ts";
+import { sha256, temporary } from "../support/files.ts";
+import { ROOT } from "../support/fixtures.ts";
 import { quantizeTo } from "../support/models.ts";
+import { execute } from "../support/program.ts";
 
 const directory = temporary();
 const float = `${directory}/float`;
@@ -12,12 +14,8 @@ Deno.writeTextFileSync(`${directory}/text`, "The cat sat on the mat, and the dog
 
 /** Runs an example; what it wrote to standard output. */
 async function example(name: string, ...args: string[]): Promise<string> {
-  const command = new Deno.Command(Deno.execPath(), {
-    args: ["run", "--frozen", "--allow-all", `${ROOT}examples/${name}.ts`, ...args],
-    stdin: "null",
-    env: { NO_COLOR: "1" },
-  });
-  const { code, out, err } = text(await command.output());
+  const program = ["run", "--frozen", "--allow-all", `${ROOT}examples/${name}.ts`];
+  const { code, out, err } = await execute(Deno.execPath(), [...program, ...args]);
   assertEquals(code, 0, err);
   return out;
 }

@@ -9,27 +9,19 @@ import { readVocabulary, vocabularyMetadata } from "../../lib/gguf/vocabulary.ts
 import { CheckpointError } from "../../lib/errors.ts";
 import { exportGguf, planTensors } from "../../lib/gguf/export.ts";
 import { openCheckpoint } from "../../lib/format/checkpoint.ts";
-import { type Gguf, parseGguf, serializeGguf, type Value } from "../../lib/gguf/container.ts";
+import { serializeGguf, type Value } from "../../lib/gguf/container.ts";
 import { importGguf, planImport } from "../../lib/gguf/import.ts";
-import { configOf, json, MODELS, quantizeTo, TINY } from "../support/models.ts";
-import { command, inTemporary, rabbit, type Ran, ROOT, sha256, tree } from "../support/program.ts";
-import {
-  concat,
-  container,
-  entriesOf,
-  type Entry,
-  exactBytes,
-  fixture,
-  headerText,
-  Random,
-  rounds,
-  safetensors,
-  Tally,
-  utf8,
-  write,
-} from "../support/testing.ts";
+import { exactBytes } from "../support/blocks.ts";
+import { concat, utf8 } from "../support/bytes.ts";
+import { inTemporary, sha256, sizeOf, tree, write } from "../support/files.ts";
+import { fixture, json, MIXED, MODELS, ROOT, TINY, WEIGHTS } from "../support/fixtures.ts";
+import { rounds, Tally } from "../support/fuzz.ts";
+import { readGguf } from "../support/gguf.ts";
+import { configOf, copyModel, quantizeTo, variant } from "../support/models.ts";
+import { command, lines, pause, refused, run, text } from "../support/program.ts";
+import { Random } from "../support/random.ts";
+import { container, entriesOf, type Entry, headerText, safetensors } from "../support/safetensors.ts";
 
-const MIXED = `${ROOT}fixtures/gguf/mixed.gguf`;
 const mixed = fixture<{
   f32: Record<string, string>;
   model: string;
@@ -43,28 +35,6 @@ const exported = fixture<
     rope_factors?: number[];
   }>
 >("gguf/exports.json");
-const WEIGHTS = "model.safetensors";
-
-function run(...args: string[]): Promise<Ran> {
-  return rabbit(ROOT, args);
-}
-
-async function done(...args: string[]): Promise<string[]> {
-  const { code, out, err } = await run(...args);
-  assertEquals([code, err], [0, ""], args.join(" "));
-  return out.trimEnd().split("\n");
-}
-
-async function refused(line: string, ...args: string[]): Promise<void> {
-  const { code, out, err } = await run(...args);
-  assertEquals([code, out, err], [2, "", `rabbit: ${args[0]}: ${line}\n`], args.join(" "));
-}
-
-function gguf(path: string): Gguf & { data: Uint8Array<ArrayBuffer> } {
-  const data = Deno.readFileSync(path);
-  const read = (offset: number, into: Uint8Array) => into.set(data.subarray(offset, offset + into.length));
-  return { ...parseGguf({ path, bytes: data.length, read }), data };
-}
 
 function digest(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
@@ -77,8 +47,7 @@ function digests(path: string): Record<string, string> {
 
 /** A checkpoint of the tiny model with a byte-level vocabulary of its 320 ids. */
 function withTokenizer(directory: string, tokenizer: Record<string, unknown>, from = TINY): string {
-  Deno.mkdirSync(directory);
-  for (const name of [WEIGHTS, "config.json"]) Deno.copyFileSync(join(from, name), join(directory, name));
+  copyModel(from, directory);
   const words = Array.from({ length: 310 }, (_, n) => n < 94 ? String.fromCharCode(33 + n) : `<unused${n}>`);
   words[94] = "Ġ";
   words[95] = "he";
@@ -106,7 +75,7 @@ for (const [name, { metadata, tensors, rope_factors }] of Object.entries(exporte
       assertEquals(code, 0, err);
       const warning = `${ROOT}fixtures/${name} has no tokenizer, so ${path} has none`;
       assertEquals(err, `rabbit: warning: export: ${warning}\n`);
-      const found = gguf(path);
+      const found = readGguf(path);
       assertEquals(out.match(/digest=(\w+)/)![1], await sha256(path));
       assertEquals(out.match(/ bytes=(\d+)/)![1], String(found.data.length));
       for (const [key, wanted] of Object.entries(metadata)) {
@@ -172,7 +141,7 @@ function vectorOf(dtype: "BF16" | "F16" | "F32", length: number, random: Random)
  *
  * @param head a head of its own is added
  */
-function variant(
+function shuffled(
   directory: string,
   from: string,
   dtype: "BF16" | "F16" | "F32",
@@ -218,7 +187,7 @@ Deno.test("export and import --dtype same give back the bytes, whatever the orde
       for (const dtype of ["BF16", "F16", "F32"] as const) {
         const at = join(temporary, `${name}-${dtype}`);
         const tiny = name.startsWith("tiny");
-        const float = variant(at, tiny ? TINY : join(MODELS, name), dtype, random, name === "tiny with a head");
+        const float = shuffled(at, tiny ? TINY : join(MODELS, name), dtype, random, name === "tiny with a head");
         // The columns of the others are no multiple of 32.
         for (const bits of tiny ? [0, 4, 8] : [0]) {
           const model = bits === 0 ? float : await quantizeTo(`${at}-q${bits}`, float, bits);
@@ -235,7 +204,7 @@ Deno.test("export and import --dtype same give back the bytes, whatever the orde
 
 Deno.test("import takes the order and the dtypes of rabbit.tensors as far as they fit, and by name what it lacks", async () => {
   await inTemporary(async (temporary) => {
-    const { metadata, tensors, data } = gguf(MIXED);
+    const { metadata, tensors, data } = readGguf(MIXED);
     const path = join(temporary, "x.gguf");
     const names = entriesOf(await imported()).map(({ name }) => name);
     assertEquals(names, names.toSorted());
@@ -274,10 +243,10 @@ Deno.test("import takes the order and the dtypes of rabbit.tensors as far as the
 
 Deno.test("import --dtype same gives no vector a recorded dtype that does not hold its values", async () => {
   await inTemporary(async (temporary) => {
-    const model = variant(join(temporary, "m"), TINY, "BF16", new Random(9));
+    const model = shuffled(join(temporary, "m"), TINY, "BF16", new Random(9));
     const path = join(temporary, "x.gguf");
     await roundTrip(model, path, join(temporary, "back"));
-    const { metadata, tensors, data } = gguf(path);
+    const { metadata, tensors, data } = readGguf(path);
     const wanted = entriesOf(Deno.readFileSync(join(model, WEIGHTS)));
     for (
       const [noted, kept] of [["BF16", ["BF16"]], ["F16", ["BF16", "F16"]], ["F32", []], ["F64", ["BF16"]]] as const
@@ -314,9 +283,9 @@ Deno.test("rabbit export writes the tokenizer, and import gives it back", async 
       "chat_template.jinja": "{{ messages }}",
     });
     const path = join(temporary, "x.gguf");
-    const [line] = await done("export", "--in", model, "--gguf", path);
+    const [line] = await lines(0, "export", "--in", model, "--gguf", path);
     assert(line.endsWith(" type=BF16 architecture=llama tokenizer=gpt-2"), line);
-    const { metadata } = gguf(path);
+    const { metadata } = readGguf(path);
     const value = (key: string) => {
       const found = metadata.get(key);
       return found && ("values" in found ? Array.from(found.values) : found.value);
@@ -340,7 +309,7 @@ Deno.test("rabbit export writes the tokenizer, and import gives it back", async 
     assertEquals(value("tokenizer.chat_template"), "{{ messages }}");
 
     const back = join(temporary, "back");
-    await done("import", "--gguf", path, "--out", back);
+    await lines(0, "import", "--gguf", path, "--out", back);
     const texts = ["Hello 123, the\n\n  world's end", "<|end|> he <tool>!", "h e"];
     const [a, b] = [(await loadTokenizer(model, "encode"))!, (await loadTokenizer(back, "encode"))!];
     for (const text of texts) {
@@ -384,7 +353,7 @@ Deno.test("rabbit export names the splitting of a tokenizer as llama.cpp does", 
     for (const [name, tokenizer] of cases) {
       const path = join(temporary, `${name}.gguf`);
       const directory = withTokenizer(join(temporary, name), { added_tokens: [], ...tokenizer });
-      const [line] = await done("export", "--in", directory, "--gguf", path);
+      const [line] = await lines(0, "export", "--in", directory, "--gguf", path);
       assert(line.endsWith(` tokenizer=${name}`), line);
     }
     const odd = withTokenizer(join(temporary, "odd"), { pre_tokenizer: split("\\p{N}{1,2}") });
@@ -395,7 +364,7 @@ Deno.test("rabbit export names the splitting of a tokenizer as llama.cpp does", 
       err,
     );
     assert(err.endsWith("if it has one, give it with --pre\n"), err);
-    const named = await done("export", "--in", odd, "--gguf", join(temporary, "odd.gguf"), "--pre", "grok-2");
+    const named = await lines(0, "export", "--in", odd, "--gguf", join(temporary, "odd.gguf"), "--pre", "grok-2");
     assert(named[0].endsWith(" tokenizer=grok-2"));
     // Which import does not know, so that it brings the weights alone.
     const back = join(temporary, "back");
@@ -465,9 +434,9 @@ Deno.test("rabbit export writes SentencePiece's BPE with scores, and import give
   await inTemporary(async (temporary) => {
     const model = sentencePiece(join(temporary, "model"));
     const path = join(temporary, "x.gguf");
-    const [line] = await done("export", "--in", model, "--gguf", path);
+    const [line] = await lines(0, "export", "--in", model, "--gguf", path);
     assert(line.endsWith(" tokenizer=llama"), line);
-    const { metadata } = gguf(path);
+    const { metadata } = readGguf(path);
     const list = (key: string) => {
       const value = metadata.get(`tokenizer.ggml.${key}`);
       return value && ("values" in value ? Array.from(value.values).slice(0, PIECES.length) : value.value);
@@ -484,7 +453,7 @@ Deno.test("rabbit export writes SentencePiece's BPE with scores, and import give
     assertEquals(metadata.has("tokenizer.ggml.merges"), false);
 
     const back = join(temporary, "back");
-    await done("import", "--gguf", path, "--out", back);
+    await lines(0, "import", "--gguf", path, "--out", back);
     assertEquals(tree(back), ["config.json", WEIGHTS, "tokenizer.json", "tokenizer_config.json"]);
     const tokenizer = json(join(back, "tokenizer.json"));
     assertEquals(tokenizer.model.merges.toSorted(), MERGES.toSorted());
@@ -525,8 +494,8 @@ Deno.test("rabbit export refuses merges and normalizers that SentencePiece does 
       normalizer: null,
       pre_tokenizer: { type: "Metaspace", replacement: "\u2581", prepend_scheme: "never", split: false },
     });
-    await done("export", "--in", newer, ...out);
-    const { metadata } = gguf(out[1]);
+    await lines(0, "export", "--in", newer, ...out);
+    const { metadata } = readGguf(out[1]);
     assertEquals(metadata.get("tokenizer.ggml.add_space_prefix"), { type: "bool", value: false });
   });
 });
@@ -534,32 +503,27 @@ Deno.test("rabbit export refuses merges and normalizers that SentencePiece does 
 Deno.test("rabbit export refuses what llama.cpp could not run, or would run otherwise", async () => {
   await inTemporary(async (temporary) => {
     const out = ["--gguf", join(temporary, "x.gguf")];
-    const variant = (name: string, from: string, changes: Record<string, unknown>) => {
-      const directory = join(temporary, name);
-      Deno.mkdirSync(directory);
-      Deno.copyFileSync(join(from, WEIGHTS), join(directory, WEIGHTS));
-      write(directory, { "config.json": JSON.stringify({ ...json(join(from, "config.json")), ...changes }) });
-      return directory;
-    };
-    const llama3 = variant("llama3", `${MODELS}/qwen2`, {
-      rope_scaling: {
-        rope_type: "llama3",
-        factor: 8,
-        low_freq_factor: 1,
-        high_freq_factor: 4,
-        original_max_position_embeddings: 48,
+    const llama3 = variant(join(temporary, "llama3"), `${MODELS}/qwen2`, {
+      config: {
+        rope_scaling: {
+          rope_type: "llama3",
+          factor: 8,
+          low_freq_factor: 1,
+          high_freq_factor: 4,
+          original_max_position_embeddings: 48,
+        },
       },
     });
     await refused(
       `${llama3}/config.json: rope_scaling: llama3 is not supported by llama.cpp's qwen2; the model can't be exported`,
       ...["export", "--in", llama3, ...out],
     );
-    const deep = variant("deep", TINY, { num_hidden_layers: 3 });
+    const deep = variant(join(temporary, "deep"), TINY, { config: { num_hidden_layers: 3 } });
     await refused(
       `${deep}/${WEIGHTS}: tensor "model.layers.2.input_layernorm.weight": missing, although config.json calls for it`,
       ...["export", "--in", deep, ...out],
     );
-    const shallow = variant("shallow", TINY, { num_hidden_layers: 1 });
+    const shallow = variant(join(temporary, "shallow"), TINY, { config: { num_hidden_layers: 1 } });
     await refused(
       `${shallow}/${WEIGHTS}: tensor "model.layers.1.input_layernorm.weight": unexpected tensor: the ` +
         "LlamaForCausalLM that config.json calls for does not use it",
@@ -648,8 +612,8 @@ Deno.test("rabbit export replaces a file only with --force, and never its source
     );
     assertEquals(Deno.readTextFileSync(config), before);
     assertEquals(Deno.readTextFileSync(path), "old");
-    await done("export", "--in", model, "--gguf", path, "--force");
-    assertEquals(gguf(path).tensors.length, 20);
+    await lines(0, "export", "--in", model, "--gguf", path, "--force");
+    assertEquals(readGguf(path).tensors.length, 20);
   });
 });
 
@@ -658,7 +622,7 @@ Deno.test("rabbit export replaces a file only with --force, and never its source
 Deno.test("rabbit import dequantizes every type to the nearest BF16, and keeps norms that BF16 can't hold", async () => {
   await inTemporary(async (temporary) => {
     const out = join(temporary, "out");
-    const [first, second] = await done("import", "--gguf", MIXED, "--out", out);
+    const [first, second] = await lines(0, "import", "--gguf", MIXED, "--out", out);
     const path = join(out, WEIGHTS);
     assertEquals(
       first,
@@ -695,7 +659,7 @@ Deno.test("rabbit import dequantizes every type to the nearest BF16, and keeps n
 
 Deno.test("rabbit import --dtype f32 keeps every weight", async () => {
   await inTemporary(async (temporary) => {
-    await done("import", "--gguf", MIXED, "--out", temporary, "--dtype", "f32");
+    await lines(0, "import", "--gguf", MIXED, "--out", temporary, "--dtype", "f32");
     assertEquals(digests(join(temporary, WEIGHTS)), mixed.f32);
     assertEquals(json(join(temporary, "config.json")).torch_dtype, "float32");
   });
@@ -703,7 +667,7 @@ Deno.test("rabbit import --dtype f32 keeps every weight", async () => {
 
 Deno.test("planImport refuses a window that is no count", async () => {
   await inTemporary((temporary) => {
-    const { metadata, tensors, data } = gguf(MIXED);
+    const { metadata, tensors, data } = readGguf(MIXED);
     const path = join(temporary, "x.gguf");
     const values: [Value, string][] = [
       [{ type: "u64", value: 2n ** 64n - 1n }, "u64 18446744073709551615"],
@@ -724,7 +688,7 @@ Deno.test("planImport refuses a window that is no count", async () => {
 
 Deno.test("planImport refuses SentencePiece tokens that are too long to be put together from every two parts", async () => {
   await inTemporary((temporary) => {
-    const { metadata, tensors, data } = gguf(MIXED);
+    const { metadata, tensors, data } = readGguf(MIXED);
     const path = join(temporary, "x.gguf");
     const values = Array.from({ length: 48 }, (_, n) => `${n}`);
     const plan = (token: string) => {
@@ -837,7 +801,7 @@ Deno.test("rabbit import refuses what the decoder does not know, naming key or t
 
 Deno.test("rabbit import refuses a weight that is not finite, or that the dtype can't hold", async () => {
   await inTemporary(async (temporary) => {
-    const { tensors } = gguf(MIXED);
+    const { tensors } = readGguf(MIXED);
     const out = join(temporary, "out");
     const path = join(temporary, "x.gguf");
     const spoil = (name: string, at: number, bytes: number[]) => {
@@ -879,7 +843,7 @@ Deno.test("rabbit import replaces files only with --force, and leaves no tokeniz
       ...["import", "--gguf", MIXED, "--out", temporary, "--force"],
     );
     Deno.removeSync(stale);
-    await done("import", "--gguf", MIXED, "--out", temporary, "--force");
+    await lines(0, "import", "--gguf", MIXED, "--out", temporary, "--force");
     assertEquals(await sha256(join(temporary, WEIGHTS)), mixed.model);
     const inside = join(temporary, "source.gguf");
     Deno.renameSync(join(temporary, WEIGHTS), join(temporary, "old"));
@@ -894,7 +858,7 @@ Deno.test("rabbit import replaces files only with --force, and leaves no tokeniz
 
 Deno.test("rabbit import refuses one part of a split GGUF, by its metadata and by its name", async () => {
   await inTemporary(async (temporary) => {
-    const { metadata, tensors, data } = gguf(MIXED);
+    const { metadata, tensors, data } = readGguf(MIXED);
     const split = (pairs: [string, Value][]) => {
       const header = serializeGguf(new Map([...metadata, ...pairs]), tensors);
       return concat(header, data.subarray(tensors[0].offset));
@@ -918,7 +882,7 @@ Deno.test("rabbit import refuses one part of a split GGUF, by its metadata and b
     for (const [name, pairs] of [["m-00001-of-00001.gguf", []], ["m-00001-of-00002.gguf", [one]]] as const) {
       const path = join(temporary, name);
       Deno.writeFileSync(path, split([...pairs]));
-      await done("import", "--gguf", path, "--out", join(temporary, name.slice(0, -5)));
+      await lines(0, "import", "--gguf", path, "--out", join(temporary, name.slice(0, -5)));
       assertEquals(await sha256(join(temporary, name.slice(0, -5), WEIGHTS)), mixed.model);
     }
   });
@@ -940,7 +904,7 @@ Deno.test("rabbit import --force replaces nothing when one file can't be replace
 Deno.test("rabbit import of damaged files ends in one line", async () => {
   await inTemporary(async (temporary) => {
     const file = Deno.readFileSync(MIXED);
-    const { offset } = gguf(MIXED).tensors[0];
+    const { offset } = readGguf(MIXED).tensors[0];
     const path = join(temporary, "x.gguf");
     for (const [n, at] of [9, 100, 416, 700, 94, offset - 100, offset - 300].entries()) {
       const bytes = n % 2
@@ -993,21 +957,14 @@ Deno.test("an interrupted export or import leaves nothing behind", async () => {
       ] as const
     ) {
       const child = command(args).spawn();
-      const partial = () => {
-        try {
-          return [...Deno.readDirSync(directory)].some(({ name }) => name.endsWith(".partial"));
-        } catch (error) {
-          if (error instanceof Deno.errors.NotFound) return false;
-          throw error;
-        }
-      };
+      const partial = () =>
+        sizeOf(directory) !== undefined && tree(directory).some((name) => name.endsWith(".partial"));
       let running = true;
       child.status.then(() => running = false);
-      while (running && !partial()) await new Promise((resolve) => setTimeout(resolve, 5));
+      while (running && !partial()) await pause(5);
       if (running) child.kill("SIGINT");
-      const { code, stderr } = await child.output();
-      const text = new TextDecoder().decode(stderr);
-      assertEquals([code, text], [130, `rabbit: ${args[0]}: interrupted by SIGINT; nothing was written\n`]);
+      const { code, err } = text(await child.output());
+      assertEquals([code, err], [130, `rabbit: ${args[0]}: interrupted by SIGINT; nothing was written\n`]);
     }
     assertEquals(tree(temporary), ["m/", "m/config.json", `m/${WEIGHTS}`, "x.gguf"]);
   });
@@ -1098,7 +1055,7 @@ for (const kind of ["byte-level", "SentencePiece"] as const) {
 
 Deno.test("planImport of changed metadata: a plan, or a CheckpointError", async () => {
   await inTemporary((temporary) => {
-    const { metadata, tensors, data } = gguf(MIXED);
+    const { metadata, tensors, data } = readGguf(MIXED);
     const random = new Random(3);
     const path = join(temporary, "x.gguf");
     const weights = data.slice(tensors[0].offset);

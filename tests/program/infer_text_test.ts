@@ -3,39 +3,30 @@
 
 import { assert, assertEquals, assertMatch, assertNotEquals } from "@std/assert";
 import { join } from "@std/path/join";
-import { json, TINY } from "../support/models.ts";
-import { command, inTemporary, onTerminal, PROGRAM, rabbit, type Ran, ROOT } from "../support/program.ts";
+import { utf8 } from "../support/bytes.ts";
+import { inTemporary, write } from "../support/files.ts";
+import { expected, IDS, json, ROOT, TINY, WEIGHTS } from "../support/fixtures.ts";
+import { copyModel, talkingModel } from "../support/models.ts";
 import { needs } from "../support/needs.ts";
-import { tokenizerJson, utf8, write } from "../support/testing.ts";
+import { command, execute, onTerminal, PROGRAM, rabbit, type Ran, refused } from "../support/program.ts";
+import { LETTERS, tokenizerJson } from "../support/tokenizers.ts";
 
 const START = 300;
 const END = 301;
 const CHATML = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}" +
   "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-/** The letter that stands for a byte in byte-level vocabularies (GPT-2, "bytes_to_unicode"). */
-function letters(): string[] {
-  const printable = (byte: number) => /[!-~¡-¬®-ÿ]/.test(String.fromCharCode(byte));
-  let next = 0x100;
-  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(printable(byte) ? byte : next++));
-}
-
 /** The tiny model with a tokenizer, in which some ids stand for other texts, and other files. */
 function model(directory: string, texts: Record<number, string> = {}, files: Record<string, unknown> = {}): string {
   const taken = new Set(Object.values(texts));
   const words = Array.from({ length: 320 }, (_, n) => {
-    const letter = letters()[n];
+    const letter = LETTERS[n];
     return texts[n] ?? (letter === undefined || taken.has(letter) ? `<unused${n}>` : letter);
   });
   words[START] = "<|im_start|>";
   words[END] = "<|im_end|>";
-  write(directory, {
-    "model.safetensors": Deno.readFileSync(join(TINY, "model.safetensors")),
-    "config.json": Deno.readTextFileSync(join(TINY, "config.json")),
-    "tokenizer.json": tokenizerJson(words, [START, END]),
-    ...Object.fromEntries(Object.entries(files).map(([name, value]) => [name, JSON.stringify(value)])),
-  });
-  return directory;
+  const more = Object.entries(files).map(([name, value]) => [name, JSON.stringify(value)]);
+  return talkingModel(directory, words, Object.fromEntries(more), [START, END]);
 }
 
 function infer(directory: string, ...args: string[]): Promise<Ran> {
@@ -48,10 +39,6 @@ async function result(directory: string, ...args: string[]): Promise<any> {
   const { code, out, err } = await infer(directory, ...args, "--json");
   assertEquals([code, err], [0, ""]);
   return JSON.parse(out);
-}
-
-async function refused(line: string, directory: string, ...args: string[]): Promise<void> {
-  assertEquals(await infer(directory, ...args), { code: 2, out: "", err: `rabbit: infer: ${line}\n` });
 }
 
 function ids(...parts: (string | number)[]): string {
@@ -79,8 +66,7 @@ Deno.test("rabbit infer encodes --prompt and prints the answer's text", async ()
 });
 
 /** The greedy answer to the tiny model's prompt. */
-const PROMPT = ["--ids", json(`${TINY}/expected.json`).prompt_ids.join(" ")];
-const ANSWER: number[] = json(`${TINY}/expected.json`).float.tokens;
+const ANSWER: number[] = expected.float.tokens;
 // The answer is 316 54 54 96 269 290 166 4: € in two tokens, a byte that begins nothing, a letter and a smile in two.
 const TEXTS = { 316: "âĤ", 54: "¬", 96: "Ġx\u010a", 269: "ðŁĺ", 290: "Ģ", 166: "y", 4: "â" };
 const SAID = "€\ufffd x\n😀y\ufffd";
@@ -89,8 +75,8 @@ Deno.test("rabbit infer --stream writes the text alone, in whole characters, and
   assertEquals(ANSWER, [316, 54, 54, 96, 269, 290, 166, 4]);
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"), TEXTS);
-    const args = ["--model", directory, ...PROMPT, "--steps", "8"];
-    assertEquals((await result(directory, ...PROMPT, "--steps", "8")).text.text, SAID);
+    const args = ["--model", directory, ...IDS, "--steps", "8"];
+    assertEquals((await result(directory, ...IDS, "--steps", "8")).text.text, SAID);
 
     const child = command(["infer", ...args, "--stream"]).spawn();
     const errors = new Response(child.stderr).text();
@@ -100,11 +86,11 @@ Deno.test("rabbit infer --stream writes the text alone, in whole characters, and
     const strict = new TextDecoder("utf-8", { fatal: true });
     assertEquals(chunks.map((chunk) => strict.decode(chunk)).join(""), SAID);
     // The lines are those of a run that does not stream, without the text.
-    const plain = await infer(directory, ...PROMPT, "--steps", "8");
+    const plain = await infer(directory, ...IDS, "--steps", "8");
     assertEquals(steady(await errors), steady(plain.out).filter((line) => !line.startsWith("INFER text ")));
     assertEquals(JSON.parse(/^INFER text text=(.*)$/m.exec(plain.out)![1]), SAID);
 
-    const both = await infer(directory, ...PROMPT, "--steps", "8", "--stream", "--json");
+    const both = await infer(directory, ...IDS, "--steps", "8", "--stream", "--json");
     assertEquals(both.out, SAID);
     assertEquals(JSON.parse(both.err).tokens, ANSWER);
     assertEquals("text" in JSON.parse(both.err), false);
@@ -116,7 +102,7 @@ const TERMINAL = "rabbit infer shows the text on a terminal as it is decoded, an
 needs(TERMINAL, { programs: ["script"] }, async () => {
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"), TEXTS);
-    const { code, out } = await onTerminal(temporary, ["infer", "--model", directory, ...PROMPT, "--steps", "8"]);
+    const { code, out } = await onTerminal(temporary, ["infer", "--model", directory, ...IDS, "--steps", "8"]);
     assertEquals(code, 0, out);
     assertEquals(out.slice(0, SAID.length + 1), SAID + "\n");
     const lines = out.slice(SAID.length + 1).trimEnd().split("\n");
@@ -136,15 +122,15 @@ Deno.test("rabbit infer leaves out the text of the token that ends the answer, w
     ];
     for (const [name, files] of cases) {
       const directory = model(join(temporary, name), TEXTS, files);
-      const { tokens, text } = await result(directory, ...PROMPT);
+      const { tokens, text } = await result(directory, ...IDS);
       assertEquals([tokens, text.text], [[316, 54, 54, 96], "€\ufffd"]);
-      assertEquals((await infer(directory, ...PROMPT, "--stream")).out, "€\ufffd");
-      const on = await result(directory, ...PROMPT, "--steps", "8", "--ignore-eos");
+      assertEquals((await infer(directory, ...IDS, "--stream")).out, "€\ufffd");
+      const on = await result(directory, ...IDS, "--steps", "8", "--ignore-eos");
       assertEquals([on.tokens, on.text.text], [ANSWER, SAID]);
     }
     const silent = model(join(temporary, "silent"), TEXTS, { "config.json": { ...config, eos_token_id: 316 } });
-    assertMatch((await infer(silent, ...PROMPT)).out, /^INFER tokens 316\nINFER text text=""$/m);
-    assertEquals((await infer(silent, ...PROMPT, "--stream")).out, "");
+    assertMatch((await infer(silent, ...IDS)).out, /^INFER tokens 316\nINFER text text=""$/m);
+    assertEquals((await infer(silent, ...IDS, "--stream")).out, "");
   });
 });
 
@@ -152,7 +138,7 @@ Deno.test("rabbit infer says that it assumes GPT-2's rules where only vocab.json
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"));
     Deno.removeSync(join(directory, "tokenizer.json"));
-    const vocab = Object.fromEntries(letters().map((letter, n) => [letter, n]));
+    const vocab = Object.fromEntries(LETTERS.map((letter, n) => [letter, n]));
     write(directory, { "vocab.json": JSON.stringify(vocab), "merges.txt": "#version: 0.2\n" });
     const { code, out, err } = await infer(directory, "--prompt", "ab c!", "--steps", "4");
     assertEquals(code, 0);
@@ -170,7 +156,7 @@ Deno.test("rabbit infer of ids goes on without text where the tokenizer can't be
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"));
     write(directory, { "tokenizer.json": "junk\n" });
-    const { code, out, err } = await infer(directory, ...PROMPT, "--steps", "8");
+    const { code, out, err } = await infer(directory, ...IDS, "--steps", "8");
     assertEquals(code, 0);
     assertEquals(steady(out).at(-1), `INFER tokens ${ANSWER.join(" ")}`);
     assertMatch(err, /^rabbit: warning: infer: no text: .*tokenizer\.json: not valid JSON: [^\n]*\n$/);
@@ -183,7 +169,7 @@ Deno.test("rabbit infer of ids goes on without text where the tokenizer can't be
 Deno.test("rabbit infer draws the same tokens from the same seed, at every number of threads", async () => {
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"));
-    const draw = (...args: string[]) => result(directory, ...PROMPT, "--ignore-eos", "--steps", "12", ...args);
+    const draw = (...args: string[]) => result(directory, ...IDS, "--ignore-eos", "--steps", "12", ...args);
     const one = await draw("--temperature", "1.5", "--top-p", "0.95", "--seed", "7", "--threads", "1");
     assertEquals(one.sampling, { temperature: 1.5, top_p: 0.95, seed: 7 });
     const three = await draw("--temperature", "1.5", "--top-p", "0.95", "--seed", "7", "--threads", "3");
@@ -193,14 +179,14 @@ Deno.test("rabbit infer draws the same tokens from the same seed, at every numbe
     const free = await draw("--temperature", "1.5");
     assert(Number.isSafeInteger(free.sampling.seed));
     assertEquals((await draw("--temperature", "1.5", "--seed", String(free.sampling.seed))).tokens, free.tokens);
-    const line = await infer(directory, ...PROMPT, "--temperature", "0.5", "--seed", "3");
+    const line = await infer(directory, ...IDS, "--temperature", "0.5", "--seed", "3");
     assertMatch(line.out, /^INFER sampling temperature=0\.5 top_p=1 seed=3$/m);
     // The margins of the model are 0.12 and more: cold enough, only the likeliest token is left.
-    const cold = await result(directory, ...PROMPT, "--steps", "8", "--temperature", "0.001", "--seed", "1");
+    const cold = await result(directory, ...IDS, "--steps", "8", "--temperature", "0.001", "--seed", "1");
     assertEquals(cold.tokens, ANSWER);
     const few = await result(
       directory,
-      ...PROMPT,
+      ...IDS,
       "--steps",
       "8",
       "--temperature",
@@ -211,7 +197,7 @@ Deno.test("rabbit infer draws the same tokens from the same seed, at every numbe
       "1",
     );
     assertEquals(few.tokens, ANSWER);
-    assertEquals("sampling" in await result(directory, ...PROMPT, "--temperature", "0"), false);
+    assertEquals("sampling" in await result(directory, ...IDS, "--temperature", "0"), false);
   });
 });
 
@@ -229,7 +215,7 @@ Deno.test("rabbit infer --chat puts the prompt into the template, and stops at t
 
     // The second token of the answer as the end of a turn, which only tokenizer_config.json says.
     const [, second] = asked.tokens;
-    const turn = { chat_template: CHATML, eos_token: letters()[second] ?? `<unused${second}>` };
+    const turn = { chat_template: CHATML, eos_token: LETTERS[second] ?? `<unused${second}>` };
     write(directory, { "tokenizer_config.json": JSON.stringify(turn) });
     assertEquals(
       (await result(directory, "--chat", "--prompt", "Hi é", "--steps", "5")).tokens,
@@ -243,11 +229,10 @@ Deno.test("rabbit infer refuses an argument that is not UTF-8", async () => {
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"));
     const line = 'the argument "a\ufffd" is not UTF-8, or contains U+FFFD, which replaces invalid bytes';
-    await refused(line, directory, "--prompt", "a\ufffd");
+    await refused(line, "infer", "--model", directory, "--prompt", "a\ufffd");
     // What a shell hands over as a byte that is no UTF-8.
     const script = `exec "$@" infer --model ${directory} --prompt "$(printf 'a\\377')"`;
-    const { code, stderr } = await new Deno.Command("sh", { args: ["-c", script, "sh", ...PROGRAM] }).output();
-    const err = new TextDecoder().decode(stderr);
+    const { code, err } = await execute("sh", ["-c", script, "sh", ...PROGRAM]);
     // Older Denos refuse such an argument themselves, before they run a program.
     if (/invalid UTF-8 was detected/.test(err)) return assertEquals(code, 1);
     assertEquals([code, err], [2, `rabbit: infer: ${line}\n`]);
@@ -256,20 +241,20 @@ Deno.test("rabbit infer refuses an argument that is not UTF-8", async () => {
 
 Deno.test("rabbit infer names a vocabulary that it does not read, and what makes a tokenizer.json of it", async () => {
   await inTemporary(async (directory) => {
-    for (const name of ["model.safetensors", "config.json"]) Deno.copyFileSync(join(TINY, name), join(directory, name));
+    copyModel(TINY, directory);
     write(directory, { "tokenizer.model": "x" });
     await refused(
       `--prompt needs tokenizer.json, or vocab.json and merges.txt, in ${directory} (tokenizer.model is not supported; ` +
         `create tokenizer.json from it with transformers: AutoTokenizer.from_pretrained("${directory}")` +
         `.save_pretrained("${directory}")); use --ids`,
-      ...[directory, "--prompt", "a"],
+      ...["infer", "--model", directory, "--prompt", "a"],
     );
   });
 });
 
 Deno.test("rabbit infer gives the tokens of every file their ids", async () => {
   await inTemporary(async (directory) => {
-    const words = letters();
+    const words = [...LETTERS];
     const plain = {
       content: "<|y|>",
       lstrip: false,
@@ -279,7 +264,7 @@ Deno.test("rabbit infer gives the tokens of every file their ids", async () => {
       special: true,
     };
     write(directory, {
-      "model.safetensors": Deno.readFileSync(join(TINY, "model.safetensors")),
+      "model.safetensors": Deno.readFileSync(join(TINY, WEIGHTS)),
       "config.json": Deno.readTextFileSync(join(TINY, "config.json")),
       "tokenizer.json": tokenizerJson(words),
       "added_tokens.json": JSON.stringify({ "<|x|>": 256 }),
@@ -310,13 +295,15 @@ Deno.test("rabbit infer --date is the date of a template that asks for one, and 
     for (const bad of ["2023-02-29", "2024-2-29", "24-02-29", "0999-01-01", "today", "2024-13-01", "2024-00-10"]) {
       await refused(
         `--date takes a day of the calendar as YYYY-MM-DD, found "${bad}"`,
+        "infer",
+        "--model",
         directory,
         ...chat,
         "--date",
         bad,
       );
     }
-    await refused("--date needs --chat", directory, "--date", "2024-02-29", "--prompt", "Hi");
+    await refused("--date needs --chat", "infer", "--model", directory, "--date", "2024-02-29", "--prompt", "Hi");
   });
 });
 
@@ -326,21 +313,37 @@ Deno.test("rabbit infer refuses options of text that it can't follow", async () 
     const prompt = ["--prompt", "a"];
     await refused(
       `--chat needs a chat template: chat_template in tokenizer_config.json, or chat_template.jinja, in ${directory}`,
-      ...[directory, "--chat", ...prompt],
+      ...["infer", "--model", directory, "--chat", ...prompt],
     );
-    await refused("--chat needs --prompt", directory, "--chat");
-    await refused("--system needs --chat", directory, "--system", "x", ...prompt);
-    await refused("--seed needs --temperature above 0: greedy decoding samples nothing", directory, "--seed", "1");
+    await refused("--chat needs --prompt", "infer", "--model", directory, "--chat");
+    await refused("--system needs --chat", "infer", "--model", directory, "--system", "x", ...prompt);
+    await refused(
+      "--seed needs --temperature above 0: greedy decoding samples nothing",
+      "infer",
+      "--model",
+      directory,
+      "--seed",
+      "1",
+    );
     await refused(
       "--top-p needs --temperature above 0: greedy decoding samples nothing",
-      ...[directory, "--top-p", "0.5", "--temperature", "0"],
+      ...["infer", "--model", directory, "--top-p", "0.5", "--temperature", "0"],
     );
     for (const bad of ["-1", "x", "101", "Infinity", "NaN", "0x1", "1,5"]) {
-      await refused(`--temperature takes a number of 0 to 100, found "${bad}"`, directory, "--temperature", bad);
+      await refused(
+        `--temperature takes a number of 0 to 100, found "${bad}"`,
+        "infer",
+        "--model",
+        directory,
+        "--temperature",
+        bad,
+      );
     }
     for (const bad of ["0", "1.01", "-0.5", "all"]) {
       await refused(
         `--top-p takes a number above 0, to 1, found "${bad}"`,
+        "infer",
+        "--model",
         directory,
         "--top-p",
         bad,
@@ -350,20 +353,27 @@ Deno.test("rabbit infer refuses options of text that it can't follow", async () 
     }
     await refused(
       '--seed takes a whole number of 0 or more, found "1.5"',
-      ...[directory, "--seed", "1.5", "--temperature", "1"],
+      ...["infer", "--model", directory, "--seed", "1.5", "--temperature", "1"],
     );
     // The largest integer up to which binary64 has all.
     await refused(
       '--seed takes a whole number of 0 to 9007199254740991, found "9007199254740992"',
-      ...[directory, "--seed", "9007199254740992", "--temperature", "1"],
+      ...["infer", "--model", directory, "--seed", "9007199254740992", "--temperature", "1"],
     );
     await refused(
       `--stream needs tokenizer.json, or vocab.json and merges.txt, in ${TINY}; copy them there`,
-      ...[TINY, "--stream", ...PROMPT],
+      ...["infer", "--model", TINY, "--stream", ...IDS],
     );
-    await refused("--prompt needs a value", directory, "--prompt", "");
+    await refused("--prompt needs a value", "infer", "--model", directory, "--prompt", "");
     write(directory, { "chat_template.jinja": "{{ raise_exception('no system here') }}" });
-    await refused(`${directory}/chat_template.jinja: chat template: no system here`, directory, "--chat", ...prompt);
+    await refused(
+      `${directory}/chat_template.jinja: chat template: no system here`,
+      "infer",
+      "--model",
+      directory,
+      "--chat",
+      ...prompt,
+    );
     write(directory, { "chat_template.jinja": "{{" });
     const broken = await infer(directory, "--chat", ...prompt);
     assertEquals([broken.code, broken.out], [2, ""]);
@@ -391,14 +401,14 @@ Deno.test("without a prompt it is the published text in the model's own tokens, 
     Deno.removeSync(join(directory, "tokenizer.json"));
     write(directory, { "vocab.json": "{}", "merges.txt": "" });
     const line = "the default prompt has the id 504, the vocabulary ends at 319; give --ids";
-    await refused(line, directory);
+    await refused(line, "infer", "--model", directory);
   });
 });
 
 Deno.test("rabbit compare prints both answers as text where there is a tokenizer", async () => {
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"), TEXTS);
-    const compare = (...args: string[]) => rabbit(ROOT, ["compare", directory, directory, ...PROMPT, ...args]);
+    const compare = (...args: string[]) => rabbit(ROOT, ["compare", directory, directory, ...IDS, ...args]);
     const { code, out, err } = await compare();
     assertEquals([code, err], [0, ""]);
     const [float, quant, ...rest] = out.split("\n");

@@ -3,53 +3,15 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path/join";
-import { json, quantizeTo, TINY } from "../support/models.ts";
-import { inTemporary, rabbit, type Ran, ROOT, temporary, tree } from "../support/program.ts";
-import { entriesOf, type Entry, f32, safetensors, write } from "../support/testing.ts";
+import { utf8 } from "../support/bytes.ts";
+import { inTemporary, temporary, tree } from "../support/files.ts";
+import { expected, IDS, json, MIXED, TINY, WEIGHTS } from "../support/fixtures.ts";
+import { quantizeTo, variant } from "../support/models.ts";
+import { done, refused, run } from "../support/program.ts";
+import { type Entry, f32 } from "../support/safetensors.ts";
 
-const WEIGHTS = "model.safetensors";
-const expected = json(`${TINY}/expected.json`);
-const IDS = ["--ids", expected.prompt_ids.join(" ")];
 const made = temporary();
 const Q8 = await quantizeTo(`${made}/q8`, TINY, 8);
-
-function run(...args: string[]): Promise<Ran> {
-  return rabbit(ROOT, args);
-}
-
-async function done(...args: string[]): Promise<string> {
-  const { code, out, err } = await run(...args);
-  assertEquals([code, err], [0, ""], out);
-  return out;
-}
-
-async function refused(line: string, ...args: string[]): Promise<void> {
-  assertEquals(await run(...args), { code: 2, out: "", err: `rabbit: ${args[0]}: ${line}\n` }, args.join(" "));
-}
-
-/** A checkpoint like another, with more or other tensors and fields of config.json. */
-function variant(
-  directory: string,
-  from: string,
-  { tensors = (entries) => entries, config = {}, files = {} }: {
-    tensors?: (entries: Entry[]) => Entry[];
-    config?: Record<string, unknown>;
-    files?: Record<string, string>;
-  },
-): string {
-  const file = Deno.readFileSync(join(from, WEIGHTS));
-  write(directory, {
-    [WEIGHTS]: safetensors(tensors(entriesOf(file)), metadataOf(file)),
-    "config.json": JSON.stringify({ ...json(join(from, "config.json")), ...config }),
-    ...files,
-  });
-  return directory;
-}
-
-function metadataOf(file: Uint8Array<ArrayBuffer>): Record<string, unknown> {
-  const length = Number(new DataView(file.buffer).getBigUint64(0, true));
-  return JSON.parse(new TextDecoder().decode(file.subarray(8, 8 + length))).__metadata__;
-}
 
 Deno.test("a tensor that a model does not use is refused by every command that computes with it or exports it", async () => {
   await inTemporary(async (directory) => {
@@ -138,9 +100,8 @@ Deno.test("counts that no file of that size can hold end in one line", async () 
     }
     // The same in a GGUF file's metadata.
     const path = join(directory, "x.gguf");
-    Deno.writeFileSync(path, Deno.readFileSync(`${ROOT}fixtures/gguf/mixed.gguf`));
-    const bytes = Deno.readFileSync(path);
-    const key = new TextEncoder().encode("llama.block_count");
+    const bytes = Deno.readFileSync(MIXED);
+    const key = utf8("llama.block_count");
     const at = bytes.findIndex((_, n) => key.every((byte, k) => bytes[n + k] === byte)) + key.length + 4;
     for (const layers of [10_000, 2 ** 31 - 1]) {
       new DataView(bytes.buffer).setUint32(at, layers, true);

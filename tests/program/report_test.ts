@@ -1,16 +1,14 @@
 // `rabbit report`, run as a user runs it. The figures are those of fixtures/tiny/expected.json, which an independent
 // implementation computed.
 
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
 import { join } from "@std/path/join";
-import { json, quantizeTo, TINY } from "../support/models.ts";
-import { inTemporary, rabbit, type Ran, ROOT, temporary, tree } from "../support/program.ts";
+import { inTemporary, temporary, tree, write } from "../support/files.ts";
+import { expected, IDS, json, ROOT, TINY, WEIGHTS } from "../support/fixtures.ts";
+import { quantizeTo } from "../support/models.ts";
+import { done, rabbit, refused, run } from "../support/program.ts";
 import { attribute, Page, textOf, wrongFigures } from "../support/report_page.ts";
-import { write } from "../support/testing.ts";
 
-const expected = json(`${TINY}/expected.json`);
-const IDS = ["--ids", expected.prompt_ids.join(" ")];
-const WEIGHTS = "model.safetensors";
 const HOSTILE = "</script><script>alert(1)</script><b title='";
 
 /** Quantized once for all tests. */
@@ -18,53 +16,33 @@ const made = temporary();
 const Q4 = await quantizeTo(`${made}/q4`, TINY, 4);
 const Q8 = await quantizeTo(`${made}/q8`, TINY, 8);
 
-function run(...args: string[]): Promise<Ran> {
-  return rabbit(ROOT, ["report", ...args]);
-}
-
-async function done(...args: string[]): Promise<string> {
-  const { code, out, err } = await run(...args);
-  assertEquals([code, err], [0, ""], out);
-  return out;
-}
-
-/** A run that must fail with exactly one line. */
-async function refused(line: string, ...args: string[]): Promise<void> {
-  const { code, out, err } = await run(...args);
-  assertEquals([code, out, err], [2, "", `rabbit: report: ${line}\n`], args.join(" "));
-}
-
 function open(path: string): Page {
   const page = new Page(Deno.readTextFileSync(path));
   assertEquals(page.errors, []);
   return page;
 }
 
-function near(found: number, wanted: number): void {
-  assert(Math.abs(found - wanted) <= expected.tolerance, `${found} is not ${wanted}`);
-}
-
 Deno.test("rabbit report writes a page with the figures of both widths", () =>
   inTemporary(async (directory) => {
     const file = join(directory, "new", "page.html");
-    const out = await done(TINY, Q8, Q4, "--out", file, ...IDS);
+    const out = await done("report", TINY, Q8, Q4, "--out", file, ...IDS);
     assertEquals(tree(directory), ["new/", "new/page.html"]);
     const page = open(file);
     const { data } = page;
     assertEquals(data.model.bytes, Deno.statSync(join(TINY, WEIGHTS)).size);
     assertEquals([data.prompt, data.answer.ids], [{ ids: expected.prompt_ids }, expected.float.tokens]);
-    near(Math.min(...data.answer.margins), expected.float.smallest_margin);
+    assertAlmostEquals(Math.min(...data.answer.margins), expected.float.smallest_margin, expected.tolerance);
     for (const [n, kind] of ["q8", "q4"].entries()) {
       const quant = data.quants[n];
       const { tokens, compare, bytes, smallest_margin } = expected[kind];
       assertEquals([quant.name, quant.bytes, quant.match, quant.answer.ids], [kind, bytes, compare.match, tokens]);
       assertEquals([quant.values, quant.histogram.counts.reduce((a, b) => a + b)], [2560, 2560]);
       assertEquals([quant.equal, quant.different], [20, 0]);
-      near(quant.logits_max, compare.max);
-      near(quant.logits_mean, compare.mean);
-      near(quant.prefill_max, compare.prefill_max);
-      near(quant.prefill_mean, compare.prefill_mean);
-      near(Math.min(...quant.answer.margins), smallest_margin);
+      assertAlmostEquals(quant.logits_max, compare.max, expected.tolerance);
+      assertAlmostEquals(quant.logits_mean, compare.mean, expected.tolerance);
+      assertAlmostEquals(quant.prefill_max, compare.prefill_max, expected.tolerance);
+      assertAlmostEquals(quant.prefill_mean, compare.prefill_mean, expected.tolerance);
+      assertAlmostEquals(Math.min(...quant.answer.margins), smallest_margin, expected.tolerance);
     }
     const lines = out.trimEnd().split("\n");
     assertEquals(lines[1], `REPORT tokens_float ${expected.float.tokens.join(" ")}`);
@@ -75,7 +53,7 @@ Deno.test("rabbit report writes a page with the figures of both widths", () =>
 Deno.test("rabbit report says what compare and verify say, and its JSON what the page's JSON has", () =>
   inTemporary(async (directory) => {
     const file = join(directory, "page.html");
-    const printed = JSON.parse(await done(TINY, Q4, "--out", file, ...IDS, "--steps", "3", "--json"));
+    const printed = JSON.parse(await done("report", TINY, Q4, "--out", file, ...IDS, "--steps", "3", "--json"));
     const { data } = open(file);
     const { model, tokens_float, quants: [quant], page } = printed;
     assertEquals(Object.keys(printed), ["model", "tokens_float", "quants", "page"]);
@@ -115,7 +93,7 @@ Deno.test("rabbit report --text says what compare --text says, of all checkpoint
     const text = join(directory, "text.txt");
     Deno.writeTextFileSync(text, Deno.readTextFileSync(`${ROOT}fixtures/opticks.txt`).slice(0, 400));
     const file = join(directory, "page.html");
-    const ran = await run(model, ...quants, "--out", file, "--text", text, "--steps", "2", "--json");
+    const ran = await run("report", model, ...quants, "--out", file, "--text", text, "--steps", "2", "--json");
     // The development model's vocab.json does not say how a text is split, of which there is a warning.
     assert(ran.code === 0 && /^\{"kind":"warning","message":"--text: [^\n]*"\}\n$/.test(ran.err), ran.err);
     const printed = JSON.parse(ran.out);
@@ -139,6 +117,7 @@ Deno.test("rabbit report --text says what compare --text says, of all checkpoint
     }
     await refused(
       `--text needs tokenizer.json, or vocab.json and merges.txt, in ${TINY}; copy them there`,
+      "report",
       ...[TINY, Q4, "--out", join(directory, "other.html"), ...IDS, "--text", text],
     );
   }));
@@ -148,7 +127,7 @@ Deno.test("rabbit report writes the same page at every number of threads", () =>
     const pages: string[] = [];
     for (const threads of ["1", "3"]) {
       const file = join(directory, `${threads}.html`);
-      await done(TINY, Q4, Q8, "--out", file, ...IDS, "--threads", threads);
+      await done("report", TINY, Q4, Q8, "--out", file, ...IDS, "--threads", threads);
       pages.push(Deno.readTextFileSync(file));
     }
     assert(pages[0] === pages[1]);
@@ -167,7 +146,7 @@ Deno.test("rabbit report shows hostile names of paths and tokens as text", () =>
     });
     const quant = await quantizeTo(join(directory, "<script>q"), float, 4);
     const file = join(directory, "page.html");
-    await done(float, quant, "--out", file, ...IDS);
+    await done("report", float, quant, "--out", file, ...IDS);
     const page = open(file);
     assertEquals(page.all("script").map((script) => attribute(script, "id")), ["data"]);
     assertEquals([page.all("b").filter((b) => attribute(b, "title")), page.all("i").length], [[], 2]);
@@ -191,7 +170,7 @@ Deno.test("rabbit report tells of a quantized checkpoint that is not what quanti
     bytes[bytes.length - 1] ^= 0x11;
     Deno.writeFileSync(join(other, WEIGHTS), bytes);
     const file = join(directory, "page.html");
-    await done(TINY, other, "--out", file, ...IDS, "--steps", "1");
+    await done("report", TINY, other, "--out", file, ...IDS, "--steps", "1");
     const page = open(file);
     assertEquals([page.data.quants[0].equal, page.data.quants[0].different], [19, 1]);
     const [odd] = page.all("td").filter((cell) => attribute(cell, "class") === "odd");
@@ -209,17 +188,17 @@ Deno.test("rabbit report replaces a page only when it is told to, and leaves not
     const start = 8 + new DataView(bytes.buffer).getUint32(0, true);
     bytes.set([0, 0x7c], start);
     Deno.writeFileSync(join(broken, WEIGHTS), bytes);
-    await refused(`${file} exists already; --force replaces it`, TINY, broken, "--out", file, ...IDS);
-    const { code, err } = await run(TINY, broken, "--out", file, "--force", ...IDS);
+    await refused(`${file} exists already; --force replaces it`, "report", TINY, broken, "--out", file, ...IDS);
+    const { code, err } = await run("report", TINY, broken, "--out", file, "--force", ...IDS);
     assertEquals(code, 2);
     assert(/^rabbit: report: .*broken\/model.safetensors: tensor ".*": scale: row 0 block 0: .*\n$/.test(err), err);
     assertEquals([tree(directory), Deno.readTextFileSync(file)], [
       ["broken/", "broken/model.safetensors", "page.html"],
       "old",
     ]);
-    const fresh = await run(TINY, broken, "--out", join(directory, "a", "b", "page.html"), ...IDS);
+    const fresh = await run("report", TINY, broken, "--out", join(directory, "a", "b", "page.html"), ...IDS);
     assertEquals([fresh.code, tree(directory).length], [2, 3]);
-    await done(TINY, Q4, "--out", file, "--force", ...IDS, "--steps", "1");
+    await done("report", TINY, Q4, "--out", file, "--force", ...IDS, "--steps", "1");
     assert(Deno.readTextFileSync(file).startsWith("<!DOCTYPE html>"));
     assertEquals(tree(directory).length, 3);
   }));
@@ -228,16 +207,18 @@ Deno.test("rabbit report refuses what can't be a report, before it computes anyt
   inTemporary(async (directory) => {
     const file = join(directory, "page.html");
     const out = ["--out", file];
-    await refused("QUANT is missing; see rabbit report --help", TINY, ...out);
-    await refused("FLOAT is missing; see rabbit report --help", ...out);
-    await refused("--out FILE is missing; see rabbit report --help", TINY, Q4);
-    await refused('--out takes a file that ends in .html, found "page"', TINY, Q4, "--out", "page");
+    await refused("QUANT is missing; see rabbit report --help", "report", TINY, ...out);
+    await refused("FLOAT is missing; see rabbit report --help", "report", ...out);
+    await refused("--out FILE is missing; see rabbit report --help", "report", TINY, Q4);
+    await refused('--out takes a file that ends in .html, found "page"', "report", TINY, Q4, "--out", "page");
     await refused(
       `${TINY}/${WEIGHTS}: __metadata__: declares no width, so it is not a quantized checkpoint; the first argument is the float one, the others are quantized`,
+      "report",
       ...[TINY, Q4, TINY, ...out],
     );
     await refused(
       `${Q4}/${WEIGHTS}: __metadata__ "format": already quantized to Q4B32; quantize the float checkpoint that it was made from`,
+      "report",
       ...[Q4, Q8, ...out],
     );
     const other = join(directory, "other");
@@ -245,25 +226,28 @@ Deno.test("rabbit report refuses what can't be a report, before it computes anyt
       [WEIGHTS]: Deno.readFileSync(join(Q4, WEIGHTS)),
       "config.json": JSON.stringify({ ...json(join(TINY, "config.json")), rope_theta: 500 }),
     });
-    const { code, err } = await run(TINY, Q4, other, ...out);
+    const { code, err } = await run("report", TINY, Q4, other, ...out);
     assertEquals([code, err.includes("are not of one architecture: their config.json differ in rope")], [2, true], err);
     Deno.mkdirSync(join(directory, "dir.html"));
     await refused(
       `${directory}/dir.html is not a regular file; choose another name`,
+      "report",
       ...[TINY, Q4, "--out", join(directory, "dir.html"), "--force"],
     );
     write(directory, { "plain": "" });
     await refused(
       `cannot read ${directory}/plain/page.html: a part of the path is not a directory`,
+      "report",
       ...[TINY, Q4, "--out", join(directory, "plain", "page.html")],
     );
     const same = join(directory, "q4.html");
     Deno.copyFileSync(join(Q4, WEIGHTS), same);
     await refused(
       `${same} is a file of the checkpoint (${same}), which would be overwritten; choose another name`,
+      "report",
       ...[TINY, same, "--out", same, "--force"],
     );
-    await refused("the prompt is empty", TINY, Q4, ...out, "--ids", ",");
-    await refused('--steps takes a whole number of 1 or more, found "0"', TINY, Q4, ...out, "--steps", "0");
+    await refused("the prompt is empty", "report", TINY, Q4, ...out, "--ids", ",");
+    await refused('--steps takes a whole number of 1 or more, found "0"', "report", TINY, Q4, ...out, "--steps", "0");
     assertEquals(tree(directory).filter((path) => /html|partial/.test(path)), ["dir.html/", "q4.html"]);
   }));

@@ -5,9 +5,10 @@
 import { assert, assertEquals } from "@std/assert";
 import { permissionFlags } from "../../lib/cli/permissions.ts";
 import { processStatus, signalIsIgnored } from "../../lib/libc.ts";
-import { inTemporary, rabbit, type Ran, ROOT, text } from "../support/program.ts";
+import { inTemporary, write } from "../support/files.ts";
+import { ROOT } from "../support/fixtures.ts";
 import { needs } from "../support/needs.ts";
-import { write } from "../support/testing.ts";
+import { execute, rabbit, type Ran, shellLine } from "../support/program.ts";
 
 const LIB = new URL("../../lib", import.meta.url).href;
 
@@ -33,15 +34,9 @@ const ATTEMPTS = `
 const REFUSED = "dlopen NotCapable, pointer NotCapable, addon NotCapable, request NotCapable";
 
 /** Runs a module, with nothing on standard input that could answer a question for permission. */
-async function run(flags: string[], directory: string, source: string, args: string[] = []): Promise<Ran> {
+function probe(flags: readonly string[], directory: string, source: string, args: string[] = []): Promise<Ran> {
   write(directory, { "probe.ts": source });
-  return text(
-    await new Deno.Command(Deno.execPath(), {
-      args: ["run", "--no-check", "--frozen", "--config", `${ROOT}deno.json`, ...flags, ...args],
-      stdin: "null",
-      env: { NO_COLOR: "1" },
-    }).output(),
-  );
+  return execute(Deno.execPath(), ["run", "--no-check", "--frozen", "--config", `${ROOT}deno.json`, ...flags, ...args]);
 }
 
 const EXECUTABLE = permissionFlags(Deno.build.os);
@@ -49,11 +44,11 @@ const EXECUTABLE = permissionFlags(Deno.build.os);
 Deno.test("with the executable's permissions the program closes the foreign function interface, also for workers", () =>
   inTemporary(async (directory) => {
     const flags = EXECUTABLE;
-    const probe = `${directory}/probe.ts`;
+    const file = `${directory}/probe.ts`;
     // When it ends, the program itself is asked.
     const unload = `import process from "node:process";
         globalThis.addEventListener("unload", () => { ${ATTEMPTS} console.log(found); });`;
-    const program = await run(flags, directory, unload, ["--preload", probe, `${ROOT}main.ts`, "gate"]);
+    const program = await probe(flags, directory, unload, ["--preload", file, `${ROOT}main.ts`, "gate"]);
     assertEquals([program.code, program.err], [0, ""]);
     assertEquals(program.out.split("\n").slice(-3), ["GATE OK", REFUSED, ""]);
 
@@ -63,7 +58,7 @@ Deno.test("with the executable's permissions the program closes the foreign func
       JSON.stringify(`data:text/javascript,${encodeURIComponent(worker)}`)
     }, { type: "module" });
         worker.onmessage = ({ data }) => { console.log(data); worker.terminate(); };`;
-    const both = await run(flags, directory, main, [probe]);
+    const both = await probe(flags, directory, main, [file]);
     assertEquals(both, { code: 0, out: `${REFUSED}\n${REFUSED}\n`, err: "" });
   }));
 
@@ -91,7 +86,7 @@ for (const [name, flags] of [["all permissions", ["--allow-all"]], ["those of th
           `${directory}/probe.ts`,
         ];
         // A shell that ignores a signal leaves it ignored, as nohup does.
-        const line = ["exec", Deno.execPath(), ...args].map((word) => `'${word}'`).join(" ").replace("'exec'", "exec");
+        const line = `exec ${shellLine([Deno.execPath(), ...args])}`;
         const child = new Deno.Command("sh", {
           args: ["-c", `trap '' HUP QUIT; ${line}`],
           stdin: "piped",
@@ -131,7 +126,7 @@ Deno.test("on Windows the program says in one line what to do, whatever it is as
     const source = `Object.defineProperty(Deno, "build", { value: { ...Deno.build, os: "windows" } });`;
     for (const args of [["--version"], ["gate"], []]) {
       const preload = ["--preload", `${directory}/probe.ts`, `${ROOT}main.ts`, ...args];
-      const { code, out, err } = await run(EXECUTABLE, directory, source, preload);
+      const { code, out, err } = await probe(EXECUTABLE, directory, source, preload);
       assertEquals([code, out], [2, ""]);
       assert(/^rabbit: (gate: )?Windows is not supported; use WSL [^\n]*\n$/.test(err), err);
     }
@@ -140,7 +135,7 @@ Deno.test("on Windows the program says in one line what to do, whatever it is as
 Deno.test("a file that Deno lets no program of limited permissions use is an error of one line", () =>
   inTemporary(async (directory) => {
     for (const args of [["gen", "--out", "/dev/new"], ["inspect", "/proc/self/mem"]]) {
-      const { code, out, err } = await run(EXECUTABLE, directory, "", [`${ROOT}main.ts`, ...args]);
+      const { code, out, err } = await probe(EXECUTABLE, directory, "", [`${ROOT}main.ts`, ...args]);
       assertEquals([code, out], [2, ""]);
       assert(/^rabbit: [^\n]*\n$/.test(err) && !err.includes("--allow"), err);
     }

@@ -4,10 +4,13 @@
  */
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { json, TINY } from "../support/models.ts";
-import { inTemporary, onTerminal, rabbit, type Ran, ROOT } from "../support/program.ts";
+import { inTemporary, write } from "../support/files.ts";
+import { expected, IDS, json, ROOT, TINY } from "../support/fixtures.ts";
+import { talkingModel } from "../support/models.ts";
 import { needs } from "../support/needs.ts";
-import { container, type Entry, safetensors, tokenizerJson, utf8, write } from "../support/testing.ts";
+import { onTerminal, rabbit, type Ran } from "../support/program.ts";
+import { container, type Entry, safetensors } from "../support/safetensors.ts";
+import { byteLevel, tokenizerJson } from "../support/tokenizers.ts";
 
 /** Commands of a terminal, and what reorders, breaks or hides text. */
 const EVIL = "\x1b]0;title\x07\x1b[2J\r\x08\x7f\u009b2J\u202eabc\u2066\u2028\u2029\u200b\ufeff\u{e0041}";
@@ -27,10 +30,10 @@ function tame(ran: Ran): Ran {
   return ran;
 }
 
-/** A run that must end with `code` and one line on standard error. */
-async function refused(args: string[], code = 2): Promise<string> {
+/** Runs a command that must end with 2 and one line on standard error. @returns the line */
+async function refusal(args: string[]): Promise<string> {
   const ran = tame(await rabbit(ROOT, args));
-  assertEquals({ code: ran.code, out: ran.out }, { code, out: "" }, ran.err);
+  assertEquals({ code: ran.code, out: ran.out }, { code: 2, out: "" }, ran.err);
   assertMatch(ran.err, /^rabbit: [^\n]*\n$/);
   assert(ran.err.length < 13_000, ran.err);
   return ran.err;
@@ -42,17 +45,11 @@ function empty(name: string): Entry {
 
 /** The tiny model with a tokenizer of 320 words. */
 function model(directory: string, word: (n: number) => string, files: Record<string, string> = {}): string {
-  write(directory, {
-    "model.safetensors": Deno.readFileSync(`${TINY}/model.safetensors`),
-    "config.json": Deno.readTextFileSync(`${TINY}/config.json`),
-    "tokenizer.json": tokenizerJson(Array.from({ length: 320 }, (_, n) => word(n))),
-    ...files,
-  });
-  return directory;
+  return talkingModel(directory, Array.from({ length: 320 }, (_, n) => word(n)), files);
 }
 
-const { prompt_ids, float: { tokens } } = json(`${TINY}/expected.json`);
-const PROMPT = ["--ids", prompt_ids.join(" "), "--steps", String(tokens.length), "--ignore-eos"];
+const { tokens } = expected.float;
+const PROMPT = [...IDS, "--steps", String(tokens.length), "--ignore-eos"];
 
 Deno.test("result lines and --json show names of tensors and files without what a terminal acts on", () =>
   inTemporary(async (cwd) => {
@@ -82,14 +79,14 @@ Deno.test("errors show names and texts of files without what a terminal acts on,
     const header = (value: unknown) => Deno.writeFileSync(bad, container(JSON.stringify(value), new Uint8Array(4)));
     for (const name of [EVIL, long, "a\nb"]) {
       header({ [name]: { dtype: "F32", shape: [2], data_offsets: [0, 4] } });
-      await refused(["inspect", bad]);
+      await refusal(["inspect", bad]);
       header({ a: { dtype: name, shape: [1], data_offsets: [0, 4] } });
-      await refused(["inspect", bad]);
+      await refusal(["inspect", bad]);
     }
     header({ [EVIL]: { dtype: "F32", shape: [2], data_offsets: [0, 4] } });
-    assertStringIncludes(await refused(["inspect", bad]), `tensor "${QUOTED}": `);
+    assertStringIncludes(await refusal(["inspect", bad]), `tensor "${QUOTED}": `);
     Deno.writeFileSync(bad, container(`{${long}`));
-    await refused(["inspect", bad]);
+    await refusal(["inspect", bad]);
 
     // The name of a shard comes from the index, and is a part of the path.
     const shard = `m${EVIL}.safetensors`;
@@ -97,7 +94,7 @@ Deno.test("errors show names and texts of files without what a terminal acts on,
       "model.safetensors.index.json": JSON.stringify({ weight_map: { a: shard } }),
       [shard]: "x",
     });
-    assertStringIncludes(await refused(["inspect", `${cwd}/sharded`]), `${cwd}/sharded/m${TAME}.safetensors: `);
+    assertStringIncludes(await refusal(["inspect", `${cwd}/sharded`]), `${cwd}/sharded/m${TAME}.safetensors: `);
 
     const config = (text: string) => model(`${cwd}/model`, (n) => `w${n}`, { "config.json": text });
     const fields = json(`${TINY}/config.json`);
@@ -109,7 +106,7 @@ Deno.test("errors show names and texts of files without what a terminal acts on,
         JSON.stringify({ ...fields, hidden_size: [EVIL, "\x9b"] }),
         JSON.stringify({ ...fields, hidden_act: long }),
       ]
-    ) await refused(["infer", "--model", config(text)]);
+    ) await refusal(["infer", "--model", config(text)]);
 
     const tokenizer = JSON.parse(tokenizerJson(Array.from({ length: 320 }, (_, n) => `w${n}`)));
     for (
@@ -123,20 +120,20 @@ Deno.test("errors show names and texts of files without what a terminal acts on,
       const directory = model(`${cwd}/model`, (n) => `w${n}`, {
         "tokenizer.json": JSON.stringify({ ...tokenizer, ...change }),
       });
-      await refused(["infer", "--model", directory, "--prompt", "a"]);
+      await refusal(["infer", "--model", directory, "--prompt", "a"]);
     }
     for (
       const template of [`{{ raise_exception(${JSON.stringify(long)}) }}`, `{% ${EVIL} %}`, `{{ foo("${EVIL}") }}`]
     ) {
       const directory = model(`${cwd}/model`, (n) => `w${n}`, { "chat_template.jinja": template });
-      await refused(["infer", "--model", directory, "--chat", "--prompt", "a"]);
+      await refusal(["infer", "--model", directory, "--chat", "--prompt", "a"]);
     }
 
     const { code, err } = tame(await rabbit(cwd, ["inspect", `${EVIL}\n`], { RABBIT_DEBUG: "1" }));
     assertEquals(code, 2);
     assertMatch(err, /\n {4}at /);
     for (const args of [[EVIL], ["inspect", `--${EVIL}`], ["infer", "--model", "a", "--ids", EVIL.repeat(1000)]]) {
-      await refused(args);
+      await refusal(args);
     }
   }));
 
@@ -162,17 +159,9 @@ const WORDS: Record<number, string> = Object.fromEntries(
   tokens.map((id: number) => [id, `a\x1b[2J\x07\u009b\u202e\u200d\n\r`]),
 );
 
-/** The letters of byte-level vocabularies for the UTF-8 of a text (GPT-2, "bytes_to_unicode"). */
-function letters(text: string): string {
-  const printable = (byte: number) => /[!-~¡-¬®-ÿ]/.test(String.fromCharCode(byte));
-  let next = 0x100;
-  const table = Array.from({ length: 256 }, (_, byte) => String.fromCharCode(printable(byte) ? byte : next++));
-  return [...utf8(text)].map((byte) => table[byte]).join("");
-}
-
 /** A model whose answer is every one of WORDS. */
 function loud(directory: string): string {
-  return model(directory, (n) => n in WORDS ? letters(WORDS[n]) + `${n}` : `<w${n}>`);
+  return model(directory, (n) => n in WORDS ? byteLevel(WORDS[n]) + `${n}` : `<w${n}>`);
 }
 
 const ANSWER = tokens.map((id: number) => `${WORDS[id]}${id}`).join("");

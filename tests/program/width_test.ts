@@ -3,9 +3,9 @@
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { FORMATS } from "../../lib/format/blocks.ts";
-import { TINY } from "../support/models.ts";
-import { type Ran, ROOT, sha256, temporary, text, tree } from "../support/program.ts";
-import { fixture } from "../support/testing.ts";
+import { sha256, temporary, tree } from "../support/files.ts";
+import { fixture, ROOT, TINY } from "../support/fixtures.ts";
+import { execute, type Ran } from "../support/program.ts";
 
 const { tiny: expected } = fixture<{
   tiny: {
@@ -48,16 +48,10 @@ function addRow(): string {
 const config = addRow();
 
 /** Runs the program with the row. */
-async function run(...args: string[]): Promise<Ran> {
+function run(...args: string[]): Promise<Ran> {
   const options = ["run", "--allow-all", "--no-lock", "--config", config, `${ROOT}main.ts`];
-  const env = { NO_COLOR: "1", RABBIT_CHECKED: "", RABBIT_DEBUG: "" };
-  const command = new Deno.Command(Deno.execPath(), {
-    args: [...options, ...args],
-    cwd: directory,
-    env,
-    stdin: "null",
-  });
-  return text(await command.output());
+  const env = { RABBIT_CHECKED: "", RABBIT_DEBUG: "" };
+  return execute(Deno.execPath(), [...options, ...args], { cwd: directory, env });
 }
 
 /** Runs a command that must succeed, with --json. */
@@ -181,7 +175,7 @@ Deno.test("a new width without a type of llama.cpp: export refuses it in one lin
 Deno.test("without its row a checkpoint of that width is refused", async () => {
   await quantized();
   const args = ["run", "--allow-all", `${ROOT}main.ts`, "infer", "--model", QUANT, ...IDS];
-  const ran = text(await new Deno.Command(Deno.execPath(), { args, stdin: "null", env: { NO_COLOR: "1" } }).output());
+  const ran = await execute(Deno.execPath(), args);
   assertEquals([ran.code, ran.out], [2, ""]);
   assertMatch(ran.err, /^rabbit: infer: [^\n]*"Q5B32"\n$/);
 });

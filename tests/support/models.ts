@@ -1,27 +1,25 @@
 /**
- * What the tests of the decoder share: checkpoints of fixtures/, and the implementations of the operations.
+ * Checkpoints that tests load, change and quantize, and the implementations of the operations.
  *
  * @module
  */
 
+import { assert } from "@std/assert";
 import { join } from "@std/path/join";
-import { type Config, parseConfig } from "../../lib/model/config.ts";
-import type { Llama } from "../../lib/model/llama.ts";
-import { loadModel } from "../../lib/model/load.ts";
-import type { TensorSource } from "../../lib/model/tensors.ts";
 import { WIDTHS } from "../../lib/format/blocks.ts";
 import { openCheckpoint } from "../../lib/format/checkpoint.ts";
 import type { Activations, Operations } from "../../lib/kernels/operations.ts";
 import { Pool } from "../../lib/kernels/pool.ts";
 import { Reference } from "../../lib/kernels/reference.ts";
+import { type Config, parseConfig } from "../../lib/model/config.ts";
+import type { Llama } from "../../lib/model/llama.ts";
+import { loadModel } from "../../lib/model/load.ts";
+import type { TensorSource } from "../../lib/model/tensors.ts";
 import { planQuantize, quantize } from "../../lib/quantize/quantize.ts";
-import { ROOT } from "./program.ts";
-
-/** The tiny model. */
-export const TINY = `${ROOT}fixtures/tiny`;
-
-/** The models that have one particular thing each. */
-export const MODELS = `${ROOT}fixtures/models`;
+import { write } from "./files.ts";
+import { json, TINY, WEIGHTS } from "./fixtures.ts";
+import { entriesOf, type Entry, metadataOf, safetensors } from "./safetensors.ts";
+import { tokenizerJson } from "./tokenizers.ts";
 
 /** Every implementation of the operations, at every number of threads that tests use. */
 export const IMPLEMENTATIONS: readonly { name: string; make(activations?: Activations): Operations }[] = [
@@ -31,20 +29,6 @@ export const IMPLEMENTATIONS: readonly { name: string; make(activations?: Activa
     make: (activations?: Activations) => new Pool({ threads, activations }),
   })),
 ];
-
-/** What is known of a model. */
-export interface Expected {
-  readonly prompt_ids: number[];
-  readonly tokens: number[];
-  readonly smallest_margin: number;
-  readonly prefill_logits: number[];
-}
-
-/** A JSON file. */
-// deno-lint-ignore no-explicit-any
-export function json(path: string): any {
-  return JSON.parse(Deno.readTextFileSync(path));
-}
 
 /** The configuration of a directory, with some fields changed. */
 export function configOf(directory: string, changes: Record<string, unknown> = {}): Config {
@@ -83,30 +67,62 @@ export async function quantizeTo(directory: string, source: string, bits: number
   return directory;
 }
 
-/** The bits of binary32 values; every NaN is one and the same. */
-export function bitsOf(values: Float32Array): Uint32Array {
-  return new Uint32Array(values.slice().buffer).map((bits) => (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc00000 : bits);
+/** Makes `directory` a checkpoint with the weights and the configuration of another. */
+export function copyModel(from: string, directory: string): string {
+  Deno.mkdirSync(directory, { recursive: true });
+  for (const name of [WEIGHTS, "config.json"]) Deno.copyFileSync(join(from, name), join(directory, name));
+  return directory;
 }
 
-/** @throws {Error} naming the first value that differs in a bit */
-export function assertSameBits(actual: Float32Array, expected: Float32Array, what: string): void {
-  if (actual.length !== expected.length) throw new Error(`${what}: ${actual.length} values, not ${expected.length}`);
-  const [a, b] = [bitsOf(actual), bitsOf(expected)];
-  const at = a.findIndex((bits, n) => bits !== b[n]);
-  if (at >= 0) throw new Error(`${what}: value ${at} of ${a.length} is ${actual[at]}, not ${expected[at]}`);
+/** Makes `directory` a checkpoint like another, with other tensors, other fields of config.json, and more files. */
+export function variant(
+  directory: string,
+  from: string,
+  { tensors, config = {}, files = {} }: {
+    readonly tensors?: (entries: Entry[]) => Entry[];
+    readonly config?: Record<string, unknown>;
+    readonly files?: Record<string, string>;
+  },
+): string {
+  const file = Deno.readFileSync(join(from, WEIGHTS));
+  write(directory, {
+    [WEIGHTS]: tensors === undefined ? file : safetensors(tensors(entriesOf(file)), metadataOf(file)),
+    "config.json": JSON.stringify({ ...json(join(from, "config.json")), ...config }),
+    ...files,
+  });
+  return directory;
 }
 
-/** @throws {Error} naming the value that is farthest off */
-export function assertNear(
-  actual: Float32Array,
-  expected: readonly number[],
-  tolerance: number,
-  what: string,
-): void {
-  if (actual.length !== expected.length) throw new Error(`${what}: ${actual.length} values, not ${expected.length}`);
-  const off = expected.map((x, n) => Math.abs(x - actual[n]));
-  const worst = off.reduce((worst, d, n) => d <= off[worst] ? worst : n, 0);
-  if (!(off[worst] <= tolerance)) {
-    throw new Error(`${what}: value ${worst} is ${actual[worst]}, not ${expected[worst]}: off by ${off[worst]}`);
-  }
+/** Makes `directory` the tiny model with a tokenizer of its 320 ids, of which `added` are special, and more files. */
+export function talkingModel(
+  directory: string,
+  words: readonly string[],
+  files: Record<string, string> = {},
+  added: readonly number[] = [],
+): string {
+  copyModel(TINY, directory);
+  write(directory, { "tokenizer.json": tokenizerJson(words, added), ...files });
+  return directory;
+}
+
+/** Tensors of a checkpoint that is nowhere; a read beyond the end of one is a defect of the reader. */
+export function tensorSource(
+  tensors: Readonly<Record<string, { dtype: string; shape: readonly number[]; bytes: Uint8Array }>>,
+): TensorSource {
+  const path = "model";
+  return {
+    path,
+    names: Object.keys(tensors),
+    find(name) {
+      if (!Object.hasOwn(tensors, name)) return undefined;
+      const { dtype, shape } = tensors[name];
+      return { dtype, shape, path };
+    },
+    read(name, offset, into) {
+      const { bytes } = tensors[name];
+      const end = offset + into.length;
+      assert(end <= bytes.length, `${name} is read to byte ${end} of ${bytes.length}`);
+      into.set(bytes.subarray(offset, end));
+    },
+  };
 }

@@ -4,13 +4,12 @@
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { libraries } from "../../tools/guest/guest.ts";
-import { inTemporary, PROGRAM, rabbit, type Ran, text, tree } from "../support/program.ts";
+import { inTemporary, tree } from "../support/files.ts";
 import { EXECUTABLE, needs } from "../support/needs.ts";
+import { execute, PROGRAM, rabbit, type Ran } from "../support/program.ts";
 
-function run(program: string, ...args: string[]): Ran {
-  return text(
-    new Deno.Command(program, { args, clearEnv: true, env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" } }).outputSync(),
-  );
+function inSystem(program: string, ...args: string[]): Promise<Ran> {
+  return execute(program, args, { clearEnv: true, env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" } });
 }
 
 needs(
@@ -48,15 +47,15 @@ needs(
       const before = tree(root);
       assertEquals(before.filter((path) => !path.endsWith("/")), files.map(([, to]) => to.slice(1)).sort());
 
-      assertEquals(run("mount", "-t", "proc", "proc", `${root}/proc`), { code: 0, out: "", err: "" });
+      assertEquals(await inSystem("mount", "-t", "proc", "proc", `${root}/proc`), { code: 0, out: "", err: "" });
       try {
-        const { code, out, err } = run("chroot", root, "/rabbit", "compare");
+        const { code, out, err } = await inSystem("chroot", root, "/rabbit", "compare");
         assertEquals({ code, err }, { code: 0, err: "" });
         assertStringIncludes(out, "COMPARE result match=true tokens=8 max_diff=0.000000");
         assertMatch(out, /^COMPARE memory models=one-at-a-time peak_rss=\d{8,}$/m);
         assertEquals(out.trimEnd().split("\n").at(-1), "COMPARE OK");
       } finally {
-        assertEquals(run("umount", `${root}/proc`).code, 0);
+        assertEquals((await inSystem("umount", `${root}/proc`)).code, 0);
       }
       assertEquals(tree(root), before);
     });

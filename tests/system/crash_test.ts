@@ -10,11 +10,13 @@ import { INCOMPLETE_FILE } from "../../lib/files/new_files.ts";
 import { serializeHeader } from "../../lib/format/safetensors.ts";
 import { importGguf, planImport } from "../../lib/gguf/import.ts";
 import { planQuantize, quantize } from "../../lib/quantize/quantize.ts";
-import { command, inTemporary, PROGRAM, rabbit, ROOT, sha256, text, tree } from "../support/program.ts";
+import { inTemporary, sha256, sizeOf, tree } from "../support/files.ts";
+import { MIXED, ROOT, TINY, WEIGHTS } from "../support/fixtures.ts";
+import { copyModel } from "../support/models.ts";
 import { needs } from "../support/needs.ts";
-import { Random } from "../support/testing.ts";
+import { command, execute, kill, pause, PROGRAM, rabbit, text } from "../support/program.ts";
+import { Random } from "../support/random.ts";
 
-const MODEL = "model.safetensors";
 const SIDECARS = ["config.json", "merges.txt", "vocab.json"];
 
 /** The source's matrix: quantizing takes long enough to be killed in the middle, and stays short. */
@@ -25,7 +27,7 @@ const COLUMNS = 4_096;
 function begin(directory: string, rows: number): Deno.FsFile {
   Deno.mkdirSync(directory);
   for (const name of SIDECARS) Deno.writeTextFileSync(`${directory}/${name}`, `${name}\n`);
-  const file = Deno.openSync(`${directory}/${MODEL}`, { write: true, create: true });
+  const file = Deno.openSync(`${directory}/${WEIGHTS}`, { write: true, create: true });
   const bytes = 2 * rows * COLUMNS;
   file.writeSync(serializeHeader({ format: "pt" }, [{ name: "w", dtype: "BF16", shape: [rows, COLUMNS], bytes }]));
   return file;
@@ -54,7 +56,7 @@ async function writeOld(cwd: string): Promise<string> {
   const { code } = await rabbit(cwd, ["gen", "--out", "small"]);
   assertEquals(code, 0);
   assertEquals((await rabbit(cwd, ["quantize", "--in", "small", "--out", "out"])).code, 0);
-  return await sha256(`${cwd}/out/${MODEL}`);
+  return await sha256(`${cwd}/out/${WEIGHTS}`);
 }
 
 const QUANTIZE = ["quantize", "--in", "in", "--out", "out", "--force"];
@@ -62,29 +64,16 @@ const QUANTIZE = ["quantize", "--in", "in", "--out", "out", "--force"];
 /** Resolves when the temporary file of a running quantize is there and has grown to `bytes`. */
 async function started(directory: string, bytes = 1 << 20): Promise<void> {
   for (let n = 0; n < 20_000; n++) {
-    const partial = exists(directory) && tree(directory).find((name) => isPartial(name) && name.includes(MODEL));
-    if (partial && size(`${directory}/${partial}`) >= bytes) return;
-    await new Promise((resolve) => setTimeout(resolve, 1));
+    const there = sizeOf(directory) !== undefined;
+    const partial = there && tree(directory).find((name) => isPartial(name) && name.includes(WEIGHTS));
+    if (partial && (sizeOf(`${directory}/${partial}`) ?? 0) >= bytes) return;
+    await pause(1);
   }
   throw new Error("quantize did not start to write");
 }
 
 function isPartial(name: string): boolean {
   return name.endsWith(".partial");
-}
-
-function exists(path: string): boolean {
-  return size(path) >= 0;
-}
-
-/** The size of a file, or -1 when it is not there. */
-function size(path: string): number {
-  try {
-    return Deno.statSync(path).size;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return -1;
-    throw error;
-  }
 }
 
 for (const [signal, status] of [["SIGHUP", 129], ["SIGINT", 130], ["SIGQUIT", 131], ["SIGTERM", 143]] as const) {
@@ -107,7 +96,7 @@ for (const [signal, status] of [["SIGHUP", 129], ["SIGINT", 130], ["SIGQUIT", 13
       const withOld = tree(cwd);
       await interrupt();
       assertEquals(tree(cwd), withOld);
-      assertEquals(await sha256(`${cwd}/out/${MODEL}`), old);
+      assertEquals(await sha256(`${cwd}/out/${WEIGHTS}`), old);
     }));
 }
 
@@ -135,7 +124,7 @@ Deno.test("kill -9 at any moment leaves the old checkpoint whole, or the new one
     assertEquals((await rabbit(cwd, [...QUANTIZE.slice(0, 3), "--out", "whole"])).code, 0);
     const duration = performance.now() - start;
     const whole = await contents(`${cwd}/whole`);
-    for (const name of [...SIDECARS, MODEL]) assert(whole[name] !== old[name], name);
+    for (const name of [...SIDECARS, WEIGHTS]) assert(whole[name] !== old[name], name);
 
     const seen = { old: 0, whole: 0 };
     const random = new Random(20_240_229);
@@ -143,12 +132,12 @@ Deno.test("kill -9 at any moment leaves the old checkpoint whole, or the new one
       reset(`${cwd}/old`, `${cwd}/out`);
       const child = command(QUANTIZE, { cwd }).spawn();
       // A seeded moment between the start and a little after the end.
-      const moment = setTimeout(() => quietly(() => child.kill("SIGKILL")), random.unit() * 1.1 * duration);
+      const moment = setTimeout(() => kill(child, "SIGKILL"), random.unit() * 1.1 * duration);
       await child.output();
       clearTimeout(moment);
       const found = await contents(`${cwd}/out`);
       if (found[INCOMPLETE_FILE] === undefined) {
-        const which = found[MODEL] === old[MODEL] ? "old" : "whole";
+        const which = found[WEIGHTS] === old[WEIGHTS] ? "old" : "whole";
         assertEquals(found, which === "old" ? old : whole, `run ${n}`);
         seen[which]++;
       }
@@ -159,7 +148,7 @@ Deno.test("kill -9 at any moment leaves the old checkpoint whole, or the new one
     // The next run ends well and removes what the killed ones left.
     assertEquals((await rabbit(cwd, QUANTIZE)).code, 0);
     assertEquals(await contents(`${cwd}/out`), whole);
-    assertEquals(tree(`${cwd}/out`), [...SIDECARS, MODEL].sort());
+    assertEquals(tree(`${cwd}/out`), [...SIDECARS, WEIGHTS].sort());
   }));
 
 /**
@@ -190,11 +179,11 @@ async function killAtEveryCall(
     const { [INCOMPLETE_FILE]: marker, ...files } = found;
     // Others than rabbit do not know the marker, but need config.json.
     if (marker === undefined || "config.json" in files) {
-      assertEquals(files, files[MODEL] === old[MODEL] ? old : whole, `call ${kills + 1}`);
+      assertEquals(files, files[WEIGHTS] === old[WEIGHTS] ? old : whole, `call ${kills + 1}`);
     }
     if (marker !== undefined) {
       refused++;
-      for (const path of [`${cwd}/out`, ...MODEL in files ? [`${cwd}/out/${MODEL}`] : []]) {
+      for (const path of [`${cwd}/out`, ...WEIGHTS in files ? [`${cwd}/out/${WEIGHTS}`] : []]) {
         assertThrows(() => openCheckpoint(path), CheckpointError, "write it again or remove the directory");
       }
     }
@@ -210,10 +199,8 @@ async function killAtEveryCall(
 
 Deno.test("kill -9 at every call that renames leaves the old checkpoint, the new one, or what can't be loaded", () =>
   inTemporary(async (cwd) => {
-    const tiny = `${ROOT}fixtures/tiny`;
     for (const [name, from] of [["in", "new"], ["old", "old"]]) {
-      Deno.mkdirSync(`${cwd}/${name}`);
-      for (const file of [MODEL, "config.json"]) Deno.copyFileSync(`${tiny}/${file}`, `${cwd}/${name}/${file}`);
+      copyModel(TINY, `${cwd}/${name}`);
       for (const file of ["vocab.json", "merges.txt"]) {
         Deno.writeTextFileSync(`${cwd}/${name}/${file}`, `${from} ${file}`);
       }
@@ -238,7 +225,7 @@ Deno.test("kill -9 at every call that renames leaves the old checkpoint, the new
 
     for (const name of ["old", "whole", "out"]) Deno.removeSync(`${cwd}/${name}`, { recursive: true });
     Deno.mkdirSync(`${cwd}/old`);
-    const gguf = planImport(`${ROOT}fixtures/gguf/mixed.gguf`);
+    const gguf = planImport(MIXED);
     await importGguf(gguf, `${cwd}/whole`, { force: false });
     const args = ["import", "--gguf", gguf.path, "--out", "out", "--force"];
     const imported = await killAtEveryCall(cwd, args, (out) => importGguf(gguf, out, { force: true }));
@@ -250,7 +237,7 @@ Deno.test("two processes that write one directory leave one of the two checkpoin
     writeSource(`${cwd}/in`);
     const runs = ["4", "8"].map((bits) => command([...QUANTIZE, "--bits", bits], { cwd }).output());
     const results = (await Promise.all(runs)).map(text);
-    const digest = await sha256(`${cwd}/out/${MODEL}`);
+    const digest = await sha256(`${cwd}/out/${WEIGHTS}`);
     const printed = results.filter(({ code }) => code === 0).map(({ out }) => /digest=(\w+)/.exec(out)?.[1]);
     assert(printed.includes(digest), JSON.stringify(results));
     // Where the one begins when the other has ended, both end well.
@@ -260,7 +247,7 @@ Deno.test("two processes that write one directory leave one of the two checkpoin
         /^rabbit: quantize: [^\n]*another process has written it in the meantime; nothing was replaced[^\n]*\n$/,
       );
     }
-    assertEquals(tree(`${cwd}/out`), [...SIDECARS, MODEL].sort());
+    assertEquals(tree(`${cwd}/out`), [...SIDECARS, WEIGHTS].sort());
   }));
 
 Deno.test("too many open files are an error of one line, and nothing is left", () =>
@@ -271,8 +258,7 @@ Deno.test("too many open files are an error of one line, and nothing is left", (
     // With still fewer Deno does not start, and with a few more its threads do not.
     for (let files = 18; files <= 25; files++) {
       const args = ["-c", `ulimit -n ${files} && exec "$@"`, "sh", ...PROGRAM, ...QUANTIZE];
-      const env = { NO_COLOR: "1", RABBIT_DEBUG: "" };
-      const { code, out, err } = text(await new Deno.Command("sh", { args, cwd, env }).output());
+      const { code, out, err } = await execute("sh", args, { cwd, env: { RABBIT_DEBUG: "" } });
       assert(!err.includes("internal error"), err);
       if (!err.startsWith("rabbit: ")) continue;
       named++;
@@ -289,15 +275,6 @@ function makeOld(path: string): void {
   Deno.utimeSync(path, hourAgo, hourAgo);
 }
 
-/** The child may have ended on its own. */
-function quietly(action: () => void): void {
-  try {
-    action();
-  } catch (error) {
-    if (!(error instanceof TypeError)) throw error;
-  }
-}
-
 needs("a full disk is an error of one line, and nothing is left", { mounts: true }, () =>
   inTemporary(async (cwd) => {
     writeSource(`${cwd}/in`);
@@ -312,11 +289,11 @@ needs("a full disk is an error of one line, and nothing is left", { mounts: true
         assertEquals(tree(`${cwd}/disk`), []);
       }
       // An older result on the full disk stays.
-      Deno.writeTextFileSync(`${cwd}/disk/${MODEL}`, "old");
+      Deno.writeTextFileSync(`${cwd}/disk/${WEIGHTS}`, "old");
       const { code } = await rabbit(cwd, ["quantize", "--in", "in", "--out", "disk", "--force"]);
       assertEquals(code, 2);
-      assertEquals(tree(`${cwd}/disk`), [MODEL]);
-      assertEquals(Deno.readTextFileSync(`${cwd}/disk/${MODEL}`), "old");
+      assertEquals(tree(`${cwd}/disk`), [WEIGHTS]);
+      assertEquals(Deno.readTextFileSync(`${cwd}/disk/${WEIGHTS}`), "old");
       // Not even the header fits.
       const fill = new Uint8Array(20 << 20);
       try {
@@ -326,7 +303,7 @@ needs("a full disk is an error of one line, and nothing is left", { mounts: true
       }
       const { err } = await rabbit(cwd, ["quantize", "--in", "in", "--out", "disk", "--force"]);
       assertMatch(err, /^rabbit: quantize: cannot write disk[^\n]*: no space left on the device; [^\n]*\n$/);
-      assertEquals(tree(`${cwd}/disk`), ["filler", MODEL]);
+      assertEquals(tree(`${cwd}/disk`), ["filler", WEIGHTS]);
     } finally {
       const { success } = new Deno.Command("umount", { args: [`${cwd}/disk`] }).outputSync();
       assert(success, "the tmpfs can't be unmounted");

@@ -4,8 +4,10 @@
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { findTools, Missing } from "../../tools/guest/guest.ts";
-import { inTemporary, rabbit, type Ran, ROOT, text } from "../support/program.ts";
+import { inTemporary } from "../support/files.ts";
+import { ROOT } from "../support/fixtures.ts";
 import { EXECUTABLE, has, needs } from "../support/needs.ts";
+import { execute, rabbit, type Ran } from "../support/program.ts";
 
 const PROGRAMS = ["qemu-system-x86_64", "busybox"];
 
@@ -23,13 +25,8 @@ function missing(): string[] {
 const kernel = missing();
 
 /** Runs the task. */
-async function guest(args: readonly string[], env: Record<string, string> = {}): Promise<Ran> {
-  const command = new Deno.Command(Deno.execPath(), {
-    args: ["run", "--allow-all", `${ROOT}tools/guest/main.ts`, ...args],
-    env: { NO_COLOR: "1", ...env },
-    stdin: "null",
-  });
-  return text(await command.output());
+function guest(args: readonly string[], env: Record<string, string> = {}): Promise<Ran> {
+  return execute(Deno.execPath(), ["run", "--allow-all", `${ROOT}tools/guest/main.ts`, ...args], { env });
 }
 
 function boots(name: string, fn: (directory: string) => Promise<void>): void {

@@ -5,10 +5,11 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path/join";
-import { json, MODELS, quantizeTo, TINY } from "../support/models.ts";
-import { inTemporary, rabbit, ROOT, text } from "../support/program.ts";
+import { inTemporary, write } from "../support/files.ts";
+import { expected, json, modelNames, MODELS, ROOT, TINY } from "../support/fixtures.ts";
+import { copyModel, quantizeTo } from "../support/models.ts";
 import { needs } from "../support/needs.ts";
-import { write } from "../support/testing.ts";
+import { execute, rabbit } from "../support/program.ts";
 
 const PACKAGE = Deno.env.get("NODE_LLAMA_CPP");
 
@@ -26,11 +27,9 @@ needs(
   { programs: ["node"], variables: { NODE_LLAMA_CPP: "directory where npm install node-llama-cpp was run" } },
   async () => {
     await inTemporary(async (temporary) => {
-      const names = [...Deno.readDirSync(MODELS)].filter(({ isDirectory }) => isDirectory).map(({ name }) => name)
-        .sort();
-      const tiny = json(join(TINY, "expected.json"));
+      const tiny = expected;
       const models = [
-        ...names.map((name) => ({
+        ...modelNames().map((name) => ({
           name,
           from: join(MODELS, name),
           expected: json(join(MODELS, name, "expected.json")),
@@ -42,16 +41,15 @@ needs(
       const jobs = [];
       for (const { name, from, expected } of models) {
         const directory = join(temporary, name);
-        const config = Deno.readTextFileSync(join(from, "config.json"));
-        write(directory, { ...vocabulary(JSON.parse(config).vocab_size), "config.json": config });
-        Deno.copyFileSync(join(from, "model.safetensors"), join(directory, "model.safetensors"));
+        copyModel(from, directory);
+        write(directory, vocabulary(json(join(from, "config.json")).vocab_size));
         const path = join(temporary, `${name}.gguf`);
         const { code, err } = await rabbit(temporary, ["export", "--in", directory, "--gguf", path]);
         assertEquals([code, err], [0, ""], name);
         jobs.push({ path, ids: expected.prompt_ids, steps: expected.tokens.length });
       }
       const args = [`${ROOT}tests/support/llama_cpp.mjs`, Deno.realPathSync(PACKAGE!), JSON.stringify(jobs)];
-      const { code, out, err } = text(await new Deno.Command("node", { args }).output());
+      const { code, out, err } = await execute("node", args);
       assertEquals(code, 0, err);
       const answers = out.trim().split("\n").map((line) => JSON.parse(line));
       assertEquals(answers.length, models.length);

@@ -1,7 +1,9 @@
 import { assert, assertEquals } from "@std/assert";
 import ts from "typescript";
-import { inTemporary, ROOT, text } from "../support/program.ts";
+import { inTemporary } from "../support/files.ts";
+import { ROOT } from "../support/fixtures.ts";
 import { needs, path } from "../support/needs.ts";
+import { execute, text } from "../support/program.ts";
 
 /** The first version of Node with process.getBuiltinModule. */
 const LEAST = [22, 3];
@@ -23,8 +25,7 @@ const what = {
 };
 
 async function run(cwd: string, program: string, ...args: string[]): Promise<string> {
-  const command = new Deno.Command(program, { args, cwd, env: { NO_COLOR: "1" }, stdin: "null" });
-  const { code, out, err } = text(await command.output());
+  const { code, out, err } = await execute(program, args, { cwd });
   assertEquals(code, 0, `${program} ${args.join(" ")}: ${err}`);
   return out;
 }

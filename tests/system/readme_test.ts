@@ -4,8 +4,9 @@
 
 import { assert, assertEquals } from "@std/assert";
 import config from "../../deno.json" with { type: "json" };
-import { inTemporary, rabbit } from "../support/program.ts";
+import { inTemporary, removeIfThere } from "../support/files.ts";
 import { needs } from "../support/needs.ts";
+import { rabbit } from "../support/program.ts";
 
 /** README and the pages of docs; docs/commands.md is generated from the program, and checked so. */
 const PAGES = [
@@ -55,7 +56,7 @@ for (const { path, text } of PAGES) {
       for (const line of commands) {
         const args = words(line);
         const output = outputOf(args);
-        if (output !== undefined) quietlyRemove(`${cwd}/${output}`);
+        if (output !== undefined) removeIfThere(`${cwd}/${output}`);
         const { code, err } = await rabbit(cwd, args);
         // compare may answer no.
         assert(code === 0 || (args[0] === "compare" && code === 1), `rabbit ${line}: exit ${code}, ${err}`);
@@ -63,42 +64,33 @@ for (const { path, text } of PAGES) {
     }));
 }
 
-function quietlyRemove(path: string): void {
-  try {
-    Deno.removeSync(path, { recursive: true });
-  } catch (error) {
-    if (!(error instanceof Deno.errors.NotFound)) throw error;
-  }
-}
-
 const KEYS = "README: the keys of its sample lines are the keys that the program prints";
 
 // It tells the peak of its memory where the system does.
-needs(KEYS, { files: ["/proc/self/status"] }, async () => {
-  const cwd = Deno.makeTempDirSync();
-  await rabbit(cwd, ["gen", "--out", "smol"]);
-  const quantized = await rabbit(cwd, ["quantize", "--in", "smol", "--out", "smol-q8", "--bits", "8"]);
-  Deno.writeTextFileSync(`${cwd}/opticks.txt`, OPTICKS);
-  let printed = quantized.out;
-  for (
-    const line of ["compare smol smol-q8", "compare smol smol-q8 --text opticks.txt", "advise smol"]
-  ) printed += (await rabbit(cwd, line.split(" "))).out;
-  const drawn = ["infer", "--model", "smol-q8", "--prompt", "a", "--temperature", "1"];
-  printed += (await rabbit(cwd, drawn)).out.replace(/^INFER text .*$/m, "INFER text text=");
-  // The line of a reference is for prompts that have one.
-  const reference = { prompt_ids: [1], tokens: [1] };
-  Deno.writeTextFileSync(`${cwd}/reference.json`, JSON.stringify(reference));
-  printed += (await rabbit(cwd, ["compare", "smol", "smol-q8", "--ids", "1", "--reference", "reference.json"])).out;
-  Deno.removeSync(cwd, { recursive: true });
-  const shape = (line: string) =>
-    line.replace(/="[^"]*"/g, "=").split(" ").map((word) => word.replace(/=.*/, "=")).filter((w) => !/^\d+$/.test(w));
-  const known = new Set(printed.trimEnd().split("\n").map((line) => shape(line).join(" ")));
-  const samples = ALL.split("\n").filter((line) =>
-    /^(QUANT|COMPARE|ADVISE|INFER) /.test(line) && !/^COMPARE (OK|DIFFER)$/.test(line)
-  );
-  assert(samples.length >= 8);
-  for (const line of samples) assert(known.has(shape(line).join(" ")), `the program prints no line like: ${line}`);
-});
+needs(KEYS, { files: ["/proc/self/status"] }, () =>
+  inTemporary(async (cwd) => {
+    await rabbit(cwd, ["gen", "--out", "smol"]);
+    const quantized = await rabbit(cwd, ["quantize", "--in", "smol", "--out", "smol-q8", "--bits", "8"]);
+    Deno.writeTextFileSync(`${cwd}/opticks.txt`, OPTICKS);
+    let printed = quantized.out;
+    for (
+      const line of ["compare smol smol-q8", "compare smol smol-q8 --text opticks.txt", "advise smol"]
+    ) printed += (await rabbit(cwd, line.split(" "))).out;
+    const drawn = ["infer", "--model", "smol-q8", "--prompt", "a", "--temperature", "1"];
+    printed += (await rabbit(cwd, drawn)).out.replace(/^INFER text .*$/m, "INFER text text=");
+    // The line of a reference is for prompts that have one.
+    const reference = { prompt_ids: [1], tokens: [1] };
+    Deno.writeTextFileSync(`${cwd}/reference.json`, JSON.stringify(reference));
+    printed += (await rabbit(cwd, ["compare", "smol", "smol-q8", "--ids", "1", "--reference", "reference.json"])).out;
+    const shape = (line: string) =>
+      line.replace(/="[^"]*"/g, "=").split(" ").map((word) => word.replace(/=.*/, "=")).filter((w) => !/^\d+$/.test(w));
+    const known = new Set(printed.trimEnd().split("\n").map((line) => shape(line).join(" ")));
+    const samples = ALL.split("\n").filter((line) =>
+      /^(QUANT|COMPARE|ADVISE|INFER) /.test(line) && !/^COMPARE (OK|DIFFER)$/.test(line)
+    );
+    assert(samples.length >= 8);
+    for (const line of samples) assert(known.has(shape(line).join(" ")), `the program prints no line like: ${line}`);
+  }));
 
 Deno.test("README: the tasks that it names are in deno.json", () => {
   const named = [...ALL.matchAll(/(?:deno|deno@[\d.]+) task ([a-z]+)/g)].map(([, name]) => name);

@@ -9,10 +9,13 @@ import { join } from "@std/path/join";
 import axe from "axe-core";
 import puppeteer, { type Browser, type Page } from "puppeteer-core";
 import { page as pageOf } from "../../lib/report/page.ts";
-import { quantizeTo, TINY } from "../support/models.ts";
-import { inTemporary, rabbit, ROOT } from "../support/program.ts";
-import { madeUp, withText, wrongFigures } from "../support/report_page.ts";
+import { inTemporary } from "../support/files.ts";
+import { ROOT, TINY } from "../support/fixtures.ts";
+import { quantizeTo } from "../support/models.ts";
 import { isExecutable, needs, path } from "../support/needs.ts";
+import { rabbit } from "../support/program.ts";
+import { wrongFigures } from "../support/report_page.ts";
+import { madeUp, withText } from "../support/reports.ts";
 
 const named = Deno.env.get("CHROMIUM");
 

@@ -4,9 +4,10 @@
  */
 
 import { assert, assertEquals } from "@std/assert";
-import { command, inTemporary, PROGRAM, rabbit, text, tree } from "../support/program.ts";
+import { inTemporary, tree } from "../support/files.ts";
 import { needs } from "../support/needs.ts";
-import { Random } from "../support/testing.ts";
+import { command, kill, pause, PROGRAM, rabbit, shellLine, text } from "../support/program.ts";
+import { Random } from "../support/random.ts";
 
 /** Each signal with the exit status of a shell for it. */
 const SIGNALS = [["SIGHUP", 129], ["SIGINT", 130], ["SIGQUIT", 131], ["SIGTERM", 143]] as const;
@@ -24,7 +25,7 @@ const COMMANDS: [args: string[], files: string[]][] = [
 
 /** The command line of the program for a shell, which it replaces. */
 function exec(args: readonly string[]): string {
-  return ["exec", ...[...PROGRAM, ...args].map((word) => `'${word}'`)].join(" ");
+  return `exec ${shellLine([...PROGRAM, ...args])}`;
 }
 
 Deno.test("a signal at any moment leaves what was there before, or all that the command writes", () =>
@@ -45,7 +46,7 @@ Deno.test("a signal at any moment leaves what was there before, or all that the 
       const child = command(args, { cwd, env: { TMPDIR: `${cwd}/tmp` } }).spawn();
       // A moment between the start and a little after the end, once it is known how long the command takes.
       const timer = lasts[which] &&
-        setTimeout(() => quietly(() => child.kill(signal)), random.unit() * 1.1 * lasts[which]);
+        setTimeout(() => kill(child, signal), random.unit() * 1.1 * lasts[which]);
       const ran = text(await child.output());
       clearTimeout(timer);
       if (ran.code === 0) lasts[which] = performance.now() - start;
@@ -68,15 +69,6 @@ Deno.test("a signal at any moment leaves what was there before, or all that the 
     assert(seen.size > 1, "no run was interrupted");
   }));
 
-/** The child may have ended on its own. */
-function quietly(action: () => void): void {
-  try {
-    action();
-  } catch (error) {
-    if (!(error instanceof TypeError)) throw error;
-  }
-}
-
 /** Of <signal.h>. */
 const NUMBERS = { SIGHUP: 1, SIGINT: 2, SIGQUIT: 3 } as const;
 
@@ -97,7 +89,7 @@ needs(
         while (!listens(child.pid, signal)) await pause(1);
         // Deno's own handlers, which end the program, come first, and the listener of an ignored signal a moment later.
         await pause(200);
-        const often = setInterval(() => quietly(() => child.kill(signal)), 20);
+        const often = setInterval(() => kill(child, signal), 20);
         const { code, out, err } = text(await child.output());
         clearInterval(often);
         assertEquals([code, err, JSON.parse(out).verdict], [0, "", "OK"], signal);
@@ -109,8 +101,4 @@ needs(
 function listens(pid: number, signal: keyof typeof NUMBERS): boolean {
   const mask = /^SigCgt:\s*([0-9a-f]+)$/m.exec(Deno.readTextFileSync(`/proc/${pid}/status`))![1];
   return (BigInt(`0x${mask}`) >> BigInt(NUMBERS[signal] - 1) & 1n) === 1n;
-}
-
-function pause(milliseconds: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }

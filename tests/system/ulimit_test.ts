@@ -4,8 +4,9 @@
  */
 
 import { assertEquals, assertMatch } from "@std/assert";
-import { inTemporary, PROGRAM, rabbit, text, tree } from "../support/program.ts";
+import { inTemporary, tree } from "../support/files.ts";
 import { EXECUTABLE, needs } from "../support/needs.ts";
+import { execute, PROGRAM, rabbit } from "../support/program.ts";
 
 needs(
   "a file that grows beyond ulimit -f is an error of one line, and nothing is left",
@@ -22,8 +23,7 @@ needs(
         ]
       ) {
         const limited = ["-c", 'ulimit -f 100 && exec "$@"', "sh", ...PROGRAM, ...args];
-        const env = { NO_COLOR: "1", RABBIT_DEBUG: "" };
-        const ran = text(await new Deno.Command("sh", { args: limited, cwd, env }).output());
+        const ran = await execute("sh", limited, { cwd, env: { RABBIT_DEBUG: "" } });
         assertEquals([ran.code, ran.out], [2, ""], ran.err);
         assertMatch(
           ran.err,

@@ -4,7 +4,7 @@
 
 import { assertEquals } from "@std/assert";
 import { quote, systemError, visible } from "../../lib/errors.ts";
-import { Random } from "../support/testing.ts";
+import { Random } from "../support/random.ts";
 
 /**
  * Code points of the categories Cc, Cf, Cs, Zl and Zp or with Default_Ignorable_Code_Point, first and last of each

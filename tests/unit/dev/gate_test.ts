@@ -9,6 +9,8 @@ import { openCheckpoint } from "../../../lib/format/checkpoint.ts";
 import { Q4B32, Q8B32, WIDTHS } from "../../../lib/format/blocks.ts";
 import { GATE_TOLERANCE, prepareGate, runGate } from "../../../lib/dev/gate.ts";
 import { Pool } from "../../../lib/kernels/pool.ts";
+import { inTemporary } from "../../support/files.ts";
+import { using } from "../../support/models.ts";
 
 /** Changes one byte of a tensor of the gate's quantized checkpoint. */
 function damage(directory: string, tensor: string, offset: number, change: (byte: number) => number): void {
@@ -20,21 +22,17 @@ function damage(directory: string, tensor: string, offset: number, change: (byte
 }
 
 for (const format of WIDTHS) {
-  Deno.test(`runGate passes ${format.name}: the same tokens, and no logit differs`, async () => {
-    const directory = Deno.makeTempDirSync();
-    const pool = new Pool({ threads: 2 });
-    try {
-      await prepareGate(directory, format, 2);
-      const { pass, match, prefill, steps, tokens, float } = await runGate(directory, pool, PUBLISHED_PROMPT);
-      assert(pass && match);
-      assertEquals(tokens, float.tokens);
-      assertEquals(Math.max(prefill.max, steps.max), 0);
-      assertEquals(steps.values, 8 * 8192);
-    } finally {
-      pool.close();
-      Deno.removeSync(directory, { recursive: true });
-    }
-  });
+  Deno.test(`runGate passes ${format.name}: the same tokens, and no logit differs`, () =>
+    inTemporary((directory) =>
+      using(new Pool({ threads: 2 }), async (pool) => {
+        await prepareGate(directory, format, 2);
+        const { pass, match, prefill, steps, tokens, float } = await runGate(directory, pool, PUBLISHED_PROMPT);
+        assert(pass && match);
+        assertEquals(tokens, float.tokens);
+        assertEquals(Math.max(prefill.max, steps.max), 0);
+        assertEquals(steps.values, 8 * 8192);
+      })
+    ));
 }
 
 const CONTROLS = [
@@ -52,18 +50,14 @@ const CONTROLS = [
 ];
 
 for (const { says, format, offset, change } of CONTROLS) {
-  Deno.test(`runGate fails ${format.name} with ${says}`, async () => {
-    const directory = Deno.makeTempDirSync();
-    const pool = new Pool({ threads: 1 });
-    try {
-      await prepareGate(directory, format, 1);
-      damage(directory, "model.embed_tokens.weight", offset, change);
-      const { pass, prefill, steps } = await runGate(directory, pool, PUBLISHED_PROMPT);
-      assertEquals(pass, false);
-      assert(Math.max(prefill.max, steps.max) >= GATE_TOLERANCE);
-    } finally {
-      pool.close();
-      Deno.removeSync(directory, { recursive: true });
-    }
-  });
+  Deno.test(`runGate fails ${format.name} with ${says}`, () =>
+    inTemporary((directory) =>
+      using(new Pool({ threads: 1 }), async (pool) => {
+        await prepareGate(directory, format, 1);
+        damage(directory, "model.embed_tokens.weight", offset, change);
+        const { pass, prefill, steps } = await runGate(directory, pool, PUBLISHED_PROMPT);
+        assertEquals(pass, false);
+        assert(Math.max(prefill.max, steps.max) >= GATE_TOLERANCE);
+      })
+    ));
 }

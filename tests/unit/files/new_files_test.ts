@@ -8,14 +8,15 @@ import { COMPANIONS, openCheckpoint } from "../../../lib/format/checkpoint.ts";
 import { INCOMPLETE_FILE, NewFiles } from "../../../lib/files/new_files.ts";
 import { checkOutput, checkOutputFile } from "../../../lib/format/outputs.ts";
 import { exists } from "../../../lib/files/read.ts";
-import { inTemporary, tree } from "../../support/program.ts";
-import { f32, safetensors, utf8, write, writeShards } from "../../support/testing.ts";
+import { utf8 } from "../../support/bytes.ts";
+import { inTemporary, tree, write } from "../../support/files.ts";
+import { WEIGHTS } from "../../support/fixtures.ts";
+import { f32, safetensors, writeShards } from "../../support/safetensors.ts";
 
 const A = f32("a", [2, 32], (n) => n);
 const B = f32("b", [3], (n) => -n);
 
 const ONE = "model-00001-of-00002.safetensors";
-const MODEL = "model.safetensors";
 const INDEX = "model.safetensors.index.json";
 
 /** The names in a directory, with the random part of temporary ones left out. */
@@ -122,7 +123,7 @@ function withFailingRename(fails: number, forever: boolean, action: () => void):
 
 Deno.test("NewFiles.commit puts the old files back when a rename fails, whichever it is", () =>
   inTemporary((directory) => {
-    const old = { "config.json": "old config", [MODEL]: "old weights", "vocab.json": "old words" };
+    const old = { "config.json": "old config", [WEIGHTS]: "old weights", "vocab.json": "old words" };
     // Three old files go and four new ones come.
     for (let fails = 1; fails <= 7; fails++) {
       write(directory, old);
@@ -143,25 +144,25 @@ Deno.test("NewFiles.commit puts the old files back when a rename fails, whicheve
     };
     try {
       using full = new NewFiles(directory);
-      for (const name of [MODEL, "config.json"]) full.write(name, utf8("new"));
+      for (const name of [WEIGHTS, "config.json"]) full.write(name, utf8("new"));
       assertThrows(() => full.commit(), SystemError, "no space left on the device");
     } finally {
       Deno.FsFile.prototype.syncSync = syncSync;
     }
     assertEquals(texts(directory), old);
     const files = new NewFiles(directory);
-    files.write(MODEL, utf8("new"));
+    files.write(WEIGHTS, utf8("new"));
     files.write("config.json", utf8("new"));
     withFailingRename(2, true, () => {
       assertThrows(() => files.commit(), SystemError, "the old files could not be restored; they are in");
     });
     files.abort();
-    assertEquals(names(directory), [".config.json.*.old", INCOMPLETE_FILE, MODEL, "vocab.json"]);
+    assertEquals(names(directory), [".config.json.*.old", INCOMPLETE_FILE, WEIGHTS, "vocab.json"]);
   }));
 
 Deno.test("NewFiles keeps what came into the directory since it was looked at", () =>
   inTemporary((directory) => {
-    const file = `${directory}/${MODEL}`;
+    const file = `${directory}/${WEIGHTS}`;
     const changes: [string, string | undefined, () => void][] = [
       ["a file that comes", undefined, () => Deno.writeTextFileSync(file, "theirs")],
       ["a file that is written to", "old", () => Deno.writeTextFileSync(file, "theirs")],
@@ -174,9 +175,9 @@ Deno.test("NewFiles keeps what came into the directory since it was looked at", 
       ["a write that is under way", "theirs", () => Deno.writeTextFileSync(`${directory}/${INCOMPLETE_FILE}`, "")],
     ];
     for (const [what, before, change] of changes) {
-      if (before !== undefined) write(directory, { [MODEL]: before });
-      using files = new NewFiles(directory, checkOutput(directory, undefined, [MODEL], true));
-      files.write(MODEL, utf8("new"));
+      if (before !== undefined) write(directory, { [WEIGHTS]: before });
+      using files = new NewFiles(directory, checkOutput(directory, undefined, [WEIGHTS], true));
+      files.write(WEIGHTS, utf8("new"));
       change();
       const { message } = assertThrows(() => files.commit(), SystemError);
       assertMatch(
@@ -264,7 +265,7 @@ Deno.test("NewFiles removes the temporary files that killed processes left, and 
     const minute = Date.now() / 1000 - 60;
     const uuid = "01234567-89ab-4cde-8f01-23456789abcd";
     const files: [name: string, time: number, stays: boolean][] = [
-      [`.${MODEL}.${uuid}.partial`, hour, false],
+      [`.${WEIGHTS}.${uuid}.partial`, hour, false],
       [`.config.json.${uuid}.partial`, hour, false],
       [`.config.json.${uuid}.old`, minute, false],
       [`.young.${uuid}.partial`, minute, true],
@@ -272,7 +273,7 @@ Deno.test("NewFiles removes the temporary files that killed processes left, and 
       [".no-number.partial", hour, true],
       [`.other.${uuid}.part`, hour, true],
       [`.other.${uuid}.partial.txt`, hour, true],
-      [MODEL, hour, true],
+      [WEIGHTS, hour, true],
     ];
     const put = () => {
       for (const [name, time] of files) {
@@ -297,26 +298,26 @@ Deno.test("NewFiles removes the temporary files that killed processes left, and 
 // The output directory
 
 function outputRefused(directory: string, source: string, force: boolean, message: string): void {
-  const error = assertThrows(() => checkOutput(directory, openCheckpoint(source), [MODEL], force), Refusal);
+  const error = assertThrows(() => checkOutput(directory, openCheckpoint(source), [WEIGHTS], force), Refusal);
   assertEquals(error.message, message);
 }
 
 Deno.test("checkOutput takes a directory that is not there, is empty, or holds other files", () =>
   inTemporary((directory) => {
-    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
+    write(`${directory}/in`, { [WEIGHTS]: safetensors([A]) });
     write(`${directory}/other`, { "README.md": "", "settings.json": "{}" });
     const source = openCheckpoint(`${directory}/in`);
     for (const force of [false, true]) {
-      for (const out of ["none", "none/deeper", "other"]) checkOutput(`${directory}/${out}`, source, [MODEL], force);
-      checkOutput(`${directory}/none`, undefined, [MODEL], force);
+      for (const out of ["none", "none/deeper", "other"]) checkOutput(`${directory}/${out}`, source, [WEIGHTS], force);
+      checkOutput(`${directory}/none`, undefined, [WEIGHTS], force);
     }
   }));
 
 Deno.test("checkOutput refuses the source's directory by any name, with --force too", () =>
   inTemporary((directory) => {
-    write(`${directory}/in`, { [MODEL]: safetensors([A]), "other.safetensors": safetensors([B]) });
+    write(`${directory}/in`, { [WEIGHTS]: safetensors([A]), "other.safetensors": safetensors([B]) });
     Deno.symlinkSync("in", `${directory}/link`);
-    for (const source of ["in", `in/${MODEL}`, "in/other.safetensors", "link"]) {
+    for (const source of ["in", `in/${WEIGHTS}`, "in/other.safetensors", "link"]) {
       for (const name of ["in", "./in/", "link", "in/../link"]) {
         const out = `${directory}/${name}`;
         const message = `${out} is the directory of the source, which would be overwritten; choose another directory`;
@@ -327,13 +328,13 @@ Deno.test("checkOutput refuses the source's directory by any name, with --force 
 
 Deno.test("checkOutput refuses an output whose model.safetensors is the source, by a link", () =>
   inTemporary((directory) => {
-    const source = `${directory}/in/${MODEL}`;
-    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
+    const source = `${directory}/in/${WEIGHTS}`;
+    write(`${directory}/in`, { [WEIGHTS]: safetensors([A]) });
     for (const [name, link] of [["soft", Deno.symlinkSync], ["hard", Deno.linkSync]] as const) {
       const out = `${directory}/${name}`;
       Deno.mkdirSync(out);
-      link(source, `${out}/${MODEL}`);
-      const message = `${out}/${MODEL} is the source itself (${source}), which would be overwritten; ` +
+      link(source, `${out}/${WEIGHTS}`);
+      const message = `${out}/${WEIGHTS} is the source itself (${source}), which would be overwritten; ` +
         "choose another directory";
       for (const force of [false, true]) outputRefused(out, `${directory}/in`, force, message);
     }
@@ -341,17 +342,17 @@ Deno.test("checkOutput refuses an output whose model.safetensors is the source, 
 
 Deno.test("checkOutput refuses to replace a checkpoint unless it is forced, and a sharded one always", () =>
   inTemporary((directory) => {
-    write(`${directory}/in`, { [MODEL]: safetensors([A]) });
-    write(`${directory}/out`, { [MODEL]: safetensors([B]) });
+    write(`${directory}/in`, { [WEIGHTS]: safetensors([A]) });
+    write(`${directory}/out`, { [WEIGHTS]: safetensors([B]) });
     const source = openCheckpoint(`${directory}/in`);
     outputRefused(
       `${directory}/out`,
       `${directory}/in`,
       false,
-      `${directory}/out/${MODEL} exists already`,
+      `${directory}/out/${WEIGHTS} exists already`,
     );
-    assertThrows(() => checkOutput(`${directory}/out`, undefined, [MODEL], false), Refusal);
-    checkOutput(`${directory}/out`, source, [MODEL], true);
+    assertThrows(() => checkOutput(`${directory}/out`, undefined, [WEIGHTS], false), Refusal);
+    checkOutput(`${directory}/out`, source, [WEIGHTS], true);
     writeShards(`${directory}/out`, { [ONE]: [B] });
     for (const force of [false, true]) {
       outputRefused(
@@ -361,7 +362,7 @@ Deno.test("checkOutput refuses to replace a checkpoint unless it is forced, and 
         `${directory}/out holds a sharded checkpoint (${INDEX}); choose another directory or remove it first`,
       );
     }
-    assert(exists(`${directory}/out/${MODEL}`));
+    assert(exists(`${directory}/out/${WEIGHTS}`));
   }));
 
 Deno.test("checkOutput refuses files of a checkpoint that the new one has not, and those that it would replace unasked", () =>
@@ -370,23 +371,23 @@ Deno.test("checkOutput refuses files of a checkpoint that the new one has not, a
       const path = `${out}/${name}`;
       Deno.writeTextFileSync(path, "theirs");
       for (const force of [false, true]) {
-        const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL], force), Refusal);
+        const { message } = assertThrows(() => checkOutput(out, undefined, [WEIGHTS], force), Refusal);
         const problem = "exists, and the new checkpoint has no such file; remove it first or choose another directory";
         assertEquals(message, `${path} ${problem}`);
       }
-      const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL, name], false), Refusal);
+      const { message } = assertThrows(() => checkOutput(out, undefined, [WEIGHTS, name], false), Refusal);
       assertEquals(message, `${path} exists already`);
-      checkOutput(out, undefined, [MODEL, name], true);
+      checkOutput(out, undefined, [WEIGHTS, name], true);
       Deno.removeSync(path);
       Deno.mkdirSync(path);
-      const kind = assertThrows(() => checkOutput(out, undefined, [MODEL, name], true), Refusal);
+      const kind = assertThrows(() => checkOutput(out, undefined, [WEIGHTS, name], true), Refusal);
       assertEquals(kind.message, `${path} is not a regular file and can't be replaced; choose another directory`);
       Deno.removeSync(path);
     }
     write(out, { [INCOMPLETE_FILE]: "" });
-    const { message } = assertThrows(() => checkOutput(out, undefined, [MODEL], false), Refusal);
+    const { message } = assertThrows(() => checkOutput(out, undefined, [WEIGHTS], false), Refusal);
     assertEquals(message, `a write of ${out} was interrupted (${INCOMPLETE_FILE})`);
-    checkOutput(out, undefined, [MODEL], true);
+    checkOutput(out, undefined, [WEIGHTS], true);
   }));
 
 Deno.test("checkOutputFile says what is there, and NewFiles replaces nothing else", () =>

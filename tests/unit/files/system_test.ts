@@ -2,7 +2,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { DENO_SYSTEM, isNotFound, type System } from "../../../lib/files/system.ts";
 import { NODE_SYSTEM } from "../../../lib/files/system_node.ts";
 import { systemError } from "../../../lib/errors.ts";
-import { inTemporary } from "../../support/program.ts";
+import { inTemporary } from "../../support/files.ts";
 
 /** Calls `work`; the reason that an error message gives for what it throws. */
 function reasonOf(work: () => unknown): string {

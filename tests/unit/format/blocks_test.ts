@@ -14,7 +14,7 @@ import {
   Q8B32,
   WIDTHS,
 } from "../../../lib/format/blocks.ts";
-import { blockBytes, exactBytes, known, knownBlocks, singles, valuesOf } from "../../support/testing.ts";
+import { blockBytes, exactBytes, known, knownBlocks, singles, valuesOf } from "../../support/blocks.ts";
 
 const blocks = knownBlocks();
 

@@ -13,10 +13,9 @@ import { importGguf, planImport } from "../../../lib/gguf/import.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
 import { planQuantize, quantize } from "../../../lib/quantize/quantize.ts";
 import { verify, verifyAgainst } from "../../../lib/quantize/verify.ts";
-import { configOf, quantizeTo, TINY } from "../../support/models.ts";
-import { inTemporary, ROOT, tree } from "../../support/program.ts";
-
-const MODEL = "model.safetensors";
+import { inTemporary, tree } from "../../support/files.ts";
+import { MIXED, TINY, WEIGHTS } from "../../support/fixtures.ts";
+import { configOf, copyModel, quantizeTo } from "../../support/models.ts";
 
 /** What another process may do to a file that is read; none makes it shorter, which every read finds by itself. */
 const CHANGES: Record<string, (path: string) => void> = {
@@ -40,19 +39,19 @@ type Reader = (directory: string, change: Change) => unknown;
 const READERS: Record<string, [file: string, read: Reader]> = {};
 for (const threads of [1, 2]) {
   const sourceOf = (directory: string) => openCheckpoint(`${directory}/model`);
-  READERS[`quantize, ${threads} threads`] = [`model/${MODEL}`, (directory, progress) => {
+  READERS[`quantize, ${threads} threads`] = [`model/${WEIGHTS}`, (directory, progress) => {
     return quantize(planQuantize(sourceOf(directory), Q4B32), `${directory}/out`, { threads, force: false, progress });
   }];
-  READERS[`verify, ${threads} threads`] = [`quant/${MODEL}`, (directory, progress) => {
+  READERS[`verify, ${threads} threads`] = [`quant/${WEIGHTS}`, (directory, progress) => {
     return verify(openCheckpoint(`${directory}/quant`), { threads, progress });
   }];
   for (const file of ["quant", "model"]) {
-    READERS[`verifyAgainst, the ${file}, ${threads} threads`] = [`${file}/${MODEL}`, (directory, progress) => {
+    READERS[`verifyAgainst, the ${file}, ${threads} threads`] = [`${file}/${WEIGHTS}`, (directory, progress) => {
       return verifyAgainst(openCheckpoint(`${directory}/quant`), sourceOf(directory), { threads, progress });
     }];
   }
 }
-READERS["export"] = [`model/${MODEL}`, (directory, progress) => {
+READERS["export"] = [`model/${WEIGHTS}`, (directory, progress) => {
   const model = `${directory}/model`;
   const plan = planTensors(openCheckpoint(model), configOf(model), `${model}/config.json`, undefined);
   return exportGguf(plan, `${directory}/out.gguf`, { force: false, progress });
@@ -60,7 +59,7 @@ READERS["export"] = [`model/${MODEL}`, (directory, progress) => {
 READERS["import"] = ["m.gguf", (directory, progress) => {
   return importGguf(planImport(`${directory}/m.gguf`), `${directory}/out`, { force: false, progress });
 }];
-READERS["a model that is loaded"] = [`model/${MODEL}`, async (directory, change) => {
+READERS["a model that is loaded"] = [`model/${WEIGHTS}`, async (directory, change) => {
   const model = { checkpoint: openCheckpoint(`${directory}/model`), config: configOf(`${directory}/model`) };
   const { read } = TensorReader.prototype;
   TensorReader.prototype.read = function (...args) {
@@ -74,7 +73,7 @@ READERS["a model that is loaded"] = [`model/${MODEL}`, async (directory, change)
     TensorReader.prototype.read = read;
   }
 }];
-READERS["a model that is quantized in memory"] = [`model/${MODEL}`, async (directory, change) => {
+READERS["a model that is quantized in memory"] = [`model/${WEIGHTS}`, async (directory, change) => {
   using reader = new QuantizingReader(planQuantize(openCheckpoint(`${directory}/model`), Q4B32));
   await Promise.resolve();
   change();
@@ -83,10 +82,9 @@ READERS["a model that is quantized in memory"] = [`model/${MODEL}`, async (direc
 
 /** A directory with a model, what quantize makes of it, and a GGUF file; all of them old. */
 async function prepare(directory: string): Promise<void> {
-  for (const name of ["model", "quant"]) Deno.mkdirSync(`${directory}/${name}`);
-  for (const name of [MODEL, "config.json"]) Deno.copyFileSync(`${TINY}/${name}`, `${directory}/model/${name}`);
+  copyModel(TINY, `${directory}/model`);
   await quantizeTo(`${directory}/quant`, `${directory}/model`, 4);
-  Deno.copyFileSync(`${ROOT}fixtures/gguf/mixed.gguf`, `${directory}/m.gguf`);
+  Deno.copyFileSync(MIXED, `${directory}/m.gguf`);
   for (const path of tree(directory).filter((path) => !path.endsWith("/"))) {
     Deno.utimeSync(`${directory}/${path}`, 1e9, 1e9);
   }
@@ -128,7 +126,7 @@ Deno.test("a source that has changed since its header was read is an error, for 
       const model = openCheckpoint(`${directory}/model`);
       const plan = planQuantize(model, Q4B32);
       const gguf = planImport(`${directory}/m.gguf`);
-      for (const file of [`model/${MODEL}`, "m.gguf"]) change(`${directory}/${file}`);
+      for (const file of [`model/${WEIGHTS}`, "m.gguf"]) change(`${directory}/${file}`);
       const options = { threads: 2, force: false };
       const out = `${directory}/out`;
       for (

@@ -2,18 +2,12 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { CheckpointError, SystemError } from "../../../lib/errors.ts";
 import { COMPANIONS, nameOf, openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
 import { exists, openFile, readAt, readText, sameFile } from "../../../lib/files/read.ts";
-import { inTemporary } from "../../support/program.ts";
-import {
-  concat,
-  container,
-  DECLARED,
-  type Entry,
-  f32,
-  safetensors,
-  utf8,
-  write,
-  writeShards,
-} from "../../support/testing.ts";
+import { DECLARED } from "../../support/blocks.ts";
+import { concat, utf8 } from "../../support/bytes.ts";
+import { inTemporary, write } from "../../support/files.ts";
+import { WEIGHTS } from "../../support/fixtures.ts";
+import { assertRefused } from "../../support/refusals.ts";
+import { container, type Entry, f32, safetensors, writeShards } from "../../support/safetensors.ts";
 
 const A = f32("a", [2, 32], (n) => n);
 const B = f32("b", [3], (n) => -n);
@@ -21,7 +15,6 @@ const C: Entry = { name: "c", dtype: "U8", shape: [2], bytes: Uint8Array.from([7
 
 const ONE = "model-00001-of-00002.safetensors";
 const TWO = "model-00002-of-00002.safetensors";
-const MODEL = "model.safetensors";
 const INDEX = "model.safetensors.index.json";
 
 function index(weight_map: Record<string, unknown>): string {
@@ -29,8 +22,7 @@ function index(weight_map: Record<string, unknown>): string {
 }
 
 function refused(path: string, message: string): void {
-  const error = assertThrows(() => openCheckpoint(path), CheckpointError);
-  assertEquals(error.message, message);
+  assertRefused(() => openCheckpoint(path), message);
 }
 
 /** Names, files and offsets of an opened checkpoint. */
@@ -41,14 +33,14 @@ function layout(path: string): [string, number, number][] {
 Deno.test("openCheckpoint reads a file of any name, and a directory's model.safetensors", () =>
   inTemporary((directory) => {
     const bytes = safetensors([A, B, C]);
-    write(directory, { "weights.bin": bytes, [MODEL]: bytes });
+    write(directory, { "weights.bin": bytes, [WEIGHTS]: bytes });
     const dataStart = bytes.length - 256 - 12 - 2;
     const tensors = [
       { name: "a", dtype: "F32", shape: [2, 32], bytes: 256, file: 0, offset: dataStart },
       { name: "b", dtype: "F32", shape: [3], bytes: 12, file: 0, offset: dataStart + 256 },
       { name: "c", dtype: "U8", shape: [2], bytes: 2, file: 0, offset: dataStart + 268 },
     ];
-    for (const [path, file] of [[`${directory}/weights.bin`, "weights.bin"], [directory, MODEL]]) {
+    for (const [path, file] of [[`${directory}/weights.bin`, "weights.bin"], [directory, WEIGHTS]]) {
       const checkpoint = openCheckpoint(path);
       assertEquals(checkpoint, {
         path,
@@ -64,7 +56,7 @@ Deno.test("openCheckpoint reads a file of any name, and a directory's model.safe
 Deno.test("openCheckpoint says which width a file declares", () =>
   inTemporary((directory) => {
     for (const bits of [4, 8] as const) {
-      write(directory, { [MODEL]: safetensors([C], DECLARED[bits]) });
+      write(directory, { [WEIGHTS]: safetensors([C], DECLARED[bits]) });
       assertEquals(openCheckpoint(directory).width?.bits, bits);
     }
   }));
@@ -89,7 +81,7 @@ Deno.test("openCheckpoint sorts shards by the bytes of their names, which is not
 
 Deno.test("openCheckpoint: the index wins over model.safetensors and over files that it does not name", () =>
   inTemporary((directory) => {
-    write(directory, { [MODEL]: safetensors([C]), "consolidated.safetensors": "no checkpoint at all" });
+    write(directory, { [WEIGHTS]: safetensors([C]), "consolidated.safetensors": "no checkpoint at all" });
     writeShards(directory, { [ONE]: [A], [TWO]: [B] });
     assertEquals(layout(directory).map(([name, file]) => [name, file]), [["a", 0], ["b", 1]]);
   }));
@@ -110,7 +102,7 @@ Deno.test("openCheckpoint follows links within the directory, and those of a Hug
     Deno.symlinkSync("./parts/../parts/y", `${directory}/own/${TWO}`);
     // Downloads into a directory of one's own once were links to the cache.
     Deno.mkdirSync(`${directory}/local`);
-    Deno.symlinkSync(`${cache}/blobs/${x}`, `${directory}/local/${MODEL}`);
+    Deno.symlinkSync(`${cache}/blobs/${x}`, `${directory}/local/${WEIGHTS}`);
     Deno.symlinkSync("own", `${directory}/link`);
     assertEquals(layout(snapshot).length, 2);
     for (const path of ["own", "link"]) assertEquals(layout(`${directory}/${path}`), layout(snapshot));
@@ -118,7 +110,7 @@ Deno.test("openCheckpoint follows links within the directory, and those of a Hug
   }));
 
 /** All files of a checkpoint directory that are read. */
-const MEMBERS = [MODEL, INDEX, ONE, ...COMPANIONS];
+const MEMBERS = [WEIGHTS, INDEX, ONE, ...COMPANIONS];
 
 Deno.test("openCheckpoint refuses a link out of the directory, to whatever it leads and wherever it stands", () =>
   inTemporary((directory) => {
@@ -138,7 +130,7 @@ Deno.test("openCheckpoint refuses a link out of the directory, to whatever it le
       for (const [target, resolved] of targets) {
         const model = `${directory}/model`;
         write(model, name === ONE ? { [INDEX]: index({ a: ONE }) } : {});
-        if (!name.startsWith("model")) write(model, { [MODEL]: safetensors([A]) });
+        if (!name.startsWith("model")) write(model, { [WEIGHTS]: safetensors([A]) });
         if (target === "inner") Deno.symlinkSync("../outside", `${model}/inner`);
         Deno.symlinkSync(target, `${model}/${name}`);
         refused(
@@ -159,11 +151,14 @@ Deno.test("openCheckpoint names a link to nothing, and refuses what is no regula
     const model = `${directory}/model`;
     for (const name of MEMBERS) {
       write(model, name === ONE ? { [INDEX]: index({ a: ONE }) } : {});
-      if (!name.startsWith("model")) write(model, { [MODEL]: safetensors([A]) });
+      if (!name.startsWith("model")) write(model, { [WEIGHTS]: safetensors([A]) });
       const path = `${model}/${name}`;
       Deno.symlinkSync("../../gone", path);
-      const error = assertThrows(() => openCheckpoint(model), SystemError);
-      assertEquals(error.message, `cannot open ${path}: it is a link to "../../gone", which does not exist`);
+      assertRefused(
+        () => openCheckpoint(model),
+        `cannot open ${path}: it is a link to "../../gone", which does not exist`,
+        SystemError,
+      );
       Deno.removeSync(path);
       Deno.mkdirSync(path);
       refused(model, `${path}: not a regular file`);
@@ -173,8 +168,11 @@ Deno.test("openCheckpoint names a link to nothing, and refuses what is no regula
       Deno.removeSync(model, { recursive: true });
     }
     Deno.symlinkSync("gone", `${directory}/given`);
-    const error = assertThrows(() => openCheckpoint(`${directory}/given`), SystemError);
-    assertEquals(error.message, `cannot open ${directory}/given: it is a link to "gone", which does not exist`);
+    assertRefused(
+      () => openCheckpoint(`${directory}/given`),
+      `cannot open ${directory}/given: it is a link to "gone", which does not exist`,
+      SystemError,
+    );
   }));
 
 // What is given in the place of a checkpoint
@@ -217,17 +215,17 @@ Deno.test("openCheckpoint names an adapter, by its files and by its tensors", ()
       named(`${directory}/${file}.d/${file}`, "a LoRA adapter", "merge");
       named(`${directory}/${file}.d/adapter_config.json`, "a LoRA adapter", "merge");
     }
-    write(`${directory}/renamed`, { [MODEL]: safetensors([A, ...peft]) });
+    write(`${directory}/renamed`, { [WEIGHTS]: safetensors([A, ...peft]) });
     const { message } = assertThrows(() => openCheckpoint(`${directory}/renamed`), CheckpointError);
-    assert(message.startsWith(`${directory}/renamed/${MODEL}: tensor "${peft[0].name}": a LoRA adapter`), message);
+    assert(message.startsWith(`${directory}/renamed/${WEIGHTS}: tensor "${peft[0].name}": a LoRA adapter`), message);
     for (
       const name of ["lora_te_text_model_q_proj.lora_down.weight", "x.lora_magnitude_vector", "l.lora_B.default.weight"]
     ) {
-      write(`${directory}/renamed`, { [MODEL]: safetensors([f32(name, [1], () => 1)]) });
+      write(`${directory}/renamed`, { [WEIGHTS]: safetensors([f32(name, [1], () => 1)]) });
       assertThrows(() => openCheckpoint(`${directory}/renamed`), CheckpointError, "a LoRA adapter");
     }
     // Names that only look like it.
-    write(`${directory}/fine`, { [MODEL]: safetensors([f32("explora_A.weight", [1], () => 1)]) });
+    write(`${directory}/fine`, { [WEIGHTS]: safetensors([f32("explora_A.weight", [1], () => 1)]) });
     assertEquals(layout(`${directory}/fine`).length, 1);
   }));
 
@@ -287,12 +285,15 @@ Deno.test("openCheckpoint refuses a directory without a checkpoint, and what is 
   inTemporary((directory) => {
     refused(
       directory,
-      `${directory}: no ${MODEL} and no ${INDEX} in this directory; is it a checkpoint?`,
+      `${directory}: no ${WEIGHTS} and no ${INDEX} in this directory; is it a checkpoint?`,
     );
-    Deno.mkdirSync(`${directory}/${MODEL}`);
-    refused(directory, `${directory}/${MODEL}: not a regular file`);
-    const error = assertThrows(() => openCheckpoint(`${directory}/none`), SystemError);
-    assertEquals(error.message, `cannot open ${directory}/none: no such file or directory`);
+    Deno.mkdirSync(`${directory}/${WEIGHTS}`);
+    refused(directory, `${directory}/${WEIGHTS}: not a regular file`);
+    assertRefused(
+      () => openCheckpoint(`${directory}/none`),
+      `cannot open ${directory}/none: no such file or directory`,
+      SystemError,
+    );
   }));
 
 Deno.test("openCheckpoint refuses the usual broken files: empty, cut in the header or in the data, longer", () =>
@@ -484,13 +485,10 @@ Deno.test("readText reads UTF-8 up to the limit", () =>
     const path = `${directory}/f`;
     Deno.writeTextFileSync(path, "\u00e9\n");
     assertEquals(readText(path, 3), "\u00e9\n");
-    const long = assertThrows(() => readText(path, 2), CheckpointError);
-    assertEquals(long.message, `${path}: 3 bytes, the limit is 2`);
+    assertRefused(() => readText(path, 2), `${path}: 3 bytes, the limit is 2`);
     Deno.writeFileSync(path, Uint8Array.from([0xff]));
-    const bad = assertThrows(() => readText(path, 9), CheckpointError);
-    assertEquals(bad.message, `${path}: not valid UTF-8`);
-    const none = assertThrows(() => readText(`${path}x`, 9), SystemError);
-    assertEquals(none.message, `cannot open ${path}x: no such file or directory`);
+    assertRefused(() => readText(path, 9), `${path}: not valid UTF-8`);
+    assertRefused(() => readText(`${path}x`, 9), `cannot open ${path}x: no such file or directory`, SystemError);
   }));
 
 Deno.test("readText reads a pipe to its end, and no more than the limit of what never ends", async () => {
@@ -501,8 +499,7 @@ Deno.test("readText reads a pipe to its end, and no more than the limit of what 
     const writer = new Deno.Command("sh", { args: ["-c", `printf 'h\\303\\251' > ${path}`] }).spawn();
     assertEquals(readText(path, 3), "h\u00e9");
     await writer.status;
-    const endless = assertThrows(() => readText("/dev/zero", 200_000), CheckpointError);
-    assertEquals(endless.message, "/dev/zero: more than 200000 bytes, the limit");
+    assertRefused(() => readText("/dev/zero", 200_000), "/dev/zero: more than 200000 bytes, the limit");
   });
 });
 

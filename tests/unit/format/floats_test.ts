@@ -1,6 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { bf16ToF32, f16IsFinite, f16ToF32, f32ToBf16, f32ToF16, roundHalfAway } from "../../../lib/format/floats.ts";
-import { fixture, half, singles } from "../../support/testing.ts";
+import { half, singles } from "../../support/blocks.ts";
+import { fixture } from "../../support/fixtures.ts";
 
 interface Halves {
   f32_to_f16: [string, string][];

@@ -3,31 +3,22 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseConfig } from "../../../lib/model/config.ts";
 import { readVocabulary, vocabularyMetadata } from "../../../lib/gguf/vocabulary.ts";
-import { CheckpointError } from "../../../lib/errors.ts";
 import { openCheckpoint } from "../../../lib/format/checkpoint.ts";
 import { exists } from "../../../lib/files/read.ts";
-import { type ByteSource, parseGguf, serializeGguf } from "../../../lib/gguf/container.ts";
+import { parseGguf, serializeGguf } from "../../../lib/gguf/container.ts";
 import { type Header, parseHeader } from "../../../lib/format/safetensors.ts";
 import { DTYPES, importGguf, planImport } from "../../../lib/gguf/import.ts";
 import { verify } from "../../../lib/quantize/verify.ts";
-import { inTemporary, ROOT } from "../../support/program.ts";
-import {
-  blockBytes,
-  concat,
-  DECLARED,
-  type Entry,
-  f32,
-  headerText,
-  knownBlocks,
-  Random,
-  rounds,
-  safetensors,
-  Tally,
-  tokenizerJson,
-  utf8,
-  write,
-  writeShards,
-} from "../../support/testing.ts";
+import { blockBytes, DECLARED, known, knownBlocks } from "../../support/blocks.ts";
+import { concat, utf8 } from "../../support/bytes.ts";
+import { inTemporary, write } from "../../support/files.ts";
+import { ROOT } from "../../support/fixtures.ts";
+import { rounds, Tally } from "../../support/fuzz.ts";
+import { byteSource } from "../../support/gguf.ts";
+import { Random } from "../../support/random.ts";
+import { checkRefusal } from "../../support/refusals.ts";
+import { type Entry, f32, headerText, safetensors, writeShards } from "../../support/safetensors.ts";
+import { tokenizerJson } from "../../support/tokenizers.ts";
 
 /** Bits of an element; of blocks, bits of 32. */
 const BITS: Record<string, number> = { F32: 32, BF16: 16, U8: 8, I8: 8, Q4B32: 144, Q8B32: 272 };
@@ -120,9 +111,7 @@ function checkHeader({ tensors, metadata, width, dataStart }: Header, fileBytes:
   }
 }
 
-const [q4, q8] = [4, 8].map((bits) =>
-  concat(...knownBlocks().slice(0, 6).map((b) => blockBytes(bits === 4 ? b.q4 : b.q8)))
-);
+const [q4, q8] = [4, 8].map((bits) => concat(...knownBlocks().slice(0, 6).map((b) => blockBytes(known(b, bits)))));
 const VECTOR: Entry = { name: "norm", dtype: "BF16", shape: [3], bytes: new Uint8Array(6) };
 const FILES: Record<string, Uint8Array<ArrayBuffer>> = {
   plain: safetensors([f32("a.\u00e9", [2, 3], (n) => n), VECTOR, {
@@ -150,7 +139,9 @@ async function accepted<T>(
     await check(await read());
   } catch (error) {
     good = false;
-    if (!(error instanceof CheckpointError) || /\p{Cc}/u.test(error.message) || error.message.length > 2000) {
+    try {
+      checkRefusal(error);
+    } catch {
       throw new Error(`these bytes, in base64: ${bytes.toBase64()}`, { cause: error });
     }
   }
@@ -278,21 +269,9 @@ function damagedGguf(file: Uint8Array, start: number, random: Random): Uint8Arra
   return out;
 }
 
-/** `file` as a source; a read beyond its end is a defect of the reader. */
-function sourceOf(file: Uint8Array): ByteSource {
-  return {
-    path: "m",
-    bytes: file.length,
-    read(offset, into) {
-      assert(offset >= 0 && offset + into.length <= file.length, `read of ${into.length} at ${offset}`);
-      into.set(file.subarray(offset, offset + into.length));
-    },
-  };
-}
-
 const GGUF_FILES = ["mixed", "types"].map((name) => {
   const file = Deno.readFileSync(`${ROOT}fixtures/gguf/${name}.gguf`);
-  return { file, start: parseGguf(sourceOf(file)).tensors[0].offset };
+  return { file, start: parseGguf(byteSource(file)).tensors[0].offset };
 });
 
 Deno.test("parseGguf of damaged files refuses, or gives tensors that lie in the file", async () => {
@@ -301,7 +280,7 @@ Deno.test("parseGguf of damaged files refuses, or gives tensors that lie in the 
   for (let run = 0; run < rounds(4000); run++) {
     const { file, start } = random.pick(GGUF_FILES);
     const bytes = damagedGguf(file, start, random);
-    await accepted(bytes, () => parseGguf(sourceOf(bytes)), ({ tensors }) => {
+    await accepted(bytes, () => parseGguf(byteSource(bytes)), ({ tensors }) => {
       let end = 0;
       for (const { name, type, shape, offset, bytes: size } of tensors) {
         assert(offset >= end && offset + size <= bytes.length, name);
@@ -363,7 +342,7 @@ Deno.test("readVocabulary of damaged vocabulary files refuses, or gives tokens a
       write(directory, { [which]: bytes });
       await accepted(bytes, () => readVocabulary(directory, 14, { eos_token_id: 13 }), (vocabulary) => {
         assertEquals(vocabulary!.tokens.length, 14);
-        const { metadata } = parseGguf(sourceOf(serializeGguf(new Map(vocabularyMetadata(vocabulary)), [])));
+        const { metadata } = parseGguf(byteSource(serializeGguf(new Map(vocabularyMetadata(vocabulary)), [])));
         assertEquals(metadata.get("tokenizer.ggml.tokens"), { type: "string", values: vocabulary!.tokens });
         assertEquals(metadata.get("tokenizer.ggml.merges"), { type: "string", values: vocabulary!.merges });
         assert(vocabulary!.merges.every((merge) => /^[^ ]+ [^ ]+$/.test(merge)));

@@ -1,7 +1,10 @@
 import { assertEquals, assertStringIncludes, assertThrows } from "@std/assert";
 import { CheckpointError } from "../../../lib/errors.ts";
 import { headerLength, MAX_HEADER_BYTES, parseHeader, serializeHeader } from "../../../lib/format/safetensors.ts";
-import { DECLARED, headerText, utf8 } from "../../support/testing.ts";
+import { DECLARED } from "../../support/blocks.ts";
+import { utf8 } from "../../support/bytes.ts";
+import { assertRefused } from "../../support/refusals.ts";
+import { headerText } from "../../support/safetensors.ts";
 
 /** Parses a header before `dataBytes` bytes of data. */
 function parse(header: string | Uint8Array, dataBytes = 0) {
@@ -17,8 +20,7 @@ function entry(name: string, dtype: unknown, shape: unknown, offsets: unknown): 
 }
 
 function refused(header: string | Uint8Array, dataBytes: number, message: string): void {
-  const error = assertThrows(() => parse(header, dataBytes), CheckpointError);
-  assertEquals(error.message, message);
+  assertRefused(() => parse(header, dataBytes), message);
 }
 
 /** The length field of a file. */
@@ -38,15 +40,19 @@ Deno.test("headerLength reads eight bytes, little endian, at any offset of their
 
 Deno.test("headerLength refuses a file that is too short, whatever it holds", () => {
   for (const size of [0, 1, 7]) {
-    const error = assertThrows(() => headerLength("m", start(0n), size), CheckpointError);
-    assertEquals(error.message, `m: not a safetensors file: ${size} bytes, too short for a header`);
+    assertRefused(
+      () => headerLength("m", start(0n), size),
+      `m: not a safetensors file: ${size} bytes, too short for a header`,
+    );
   }
 });
 
 Deno.test("headerLength takes lengths to the end of the file and to the limit, and none above", () => {
   assertEquals(headerLength("m", start(92n), 100), 92);
-  const long = assertThrows(() => headerLength("m", start(93n), 100), CheckpointError);
-  assertEquals(long.message, "m: header: length is 93 bytes, but only 92 follow in the file; the file is truncated");
+  assertRefused(
+    () => headerLength("m", start(93n), 100),
+    "m: header: length is 93 bytes, but only 92 follow in the file; the file is truncated",
+  );
   assertEquals(MAX_HEADER_BYTES, 100_000_000);
   assertEquals(headerLength("m", start(100_000_000n), 1e9), 100_000_000);
   for (const length of [100_000_001n, 2n ** 53n + 1n, 2n ** 63n, 2n ** 64n - 1n]) {

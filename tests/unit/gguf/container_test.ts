@@ -5,32 +5,23 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { CheckpointError } from "../../../lib/errors.ts";
 import { f16IsFinite } from "../../../lib/format/floats.ts";
 import { fromQ4B32, READABLE, toQ4B32 } from "../../../lib/gguf/types.ts";
-import { type ByteSource, type Gguf, parseGguf, serializeGguf } from "../../../lib/gguf/container.ts";
-import { ROOT } from "../../support/program.ts";
-import { blockBytes, concat, fixture, knownBlocks, Random, utf8, valuesOf } from "../../support/testing.ts";
+import { type Gguf, parseGguf, serializeGguf } from "../../../lib/gguf/container.ts";
+import { blockBytes, knownBlocks, valuesOf } from "../../support/blocks.ts";
+import { concat, utf8 } from "../../support/bytes.ts";
+import { fixture, ROOT } from "../../support/fixtures.ts";
+import { byteSource } from "../../support/gguf.ts";
+import { Random } from "../../support/random.ts";
+import { assertRefused } from "../../support/refusals.ts";
 
 const TYPES = Deno.readFileSync(`${ROOT}fixtures/gguf/types.gguf`);
 const expected = fixture<{ metadata: Record<string, unknown>; decoded: Record<string, string[]> }>("gguf/types.json");
 
-/** A file in memory; a read past its end is a defect of the reader. */
-function source(bytes: Uint8Array, fileBytes = bytes.length): ByteSource {
-  return {
-    path: "x.gguf",
-    bytes: fileBytes,
-    read(offset, into) {
-      assert(offset >= 0 && offset + into.length <= fileBytes, `read of ${into.length} at ${offset} of ${fileBytes}`);
-      into.set(bytes.subarray(offset, offset + into.length));
-    },
-  };
-}
-
 function parse(bytes: Uint8Array, fileBytes?: number): Gguf {
-  return parseGguf(source(bytes, fileBytes));
+  return parseGguf(byteSource(bytes, "x.gguf", fileBytes));
 }
 
 function refused(bytes: Uint8Array, message: string, fileBytes?: number): void {
-  const error = assertThrows(() => parse(bytes, fileBytes), CheckpointError);
-  assertEquals(error.message, `x.gguf: ${message}`);
+  assertRefused(() => parse(bytes, fileBytes), `x.gguf: ${message}`);
 }
 
 // ---------------------------------------------------------------- files by hand

@@ -11,9 +11,10 @@ import { exportGguf, planTensors } from "../../../lib/gguf/export.ts";
 import { openCheckpoint } from "../../../lib/format/checkpoint.ts";
 import { type Metadata, parseGguf } from "../../../lib/gguf/container.ts";
 import { importGguf, planImport } from "../../../lib/gguf/import.ts";
-import { configOf as configFrom, MODELS, TINY } from "../../support/models.ts";
-import { inTemporary, tree } from "../../support/program.ts";
-import { entriesOf, fixture, safetensors, write } from "../../support/testing.ts";
+import { inTemporary, tree, write } from "../../support/files.ts";
+import { fixture, MODELS, TINY, WEIGHTS } from "../../support/fixtures.ts";
+import { configOf as configFrom } from "../../support/models.ts";
+import { entriesOf, safetensors } from "../../support/safetensors.ts";
 
 interface Scaled {
   readonly head_dim: number;
@@ -227,7 +228,7 @@ Deno.test("export refuses an element of a vector of F64 that overflows binary32,
   inTemporary(async (directory) => {
     const path = join(directory, "x.gguf");
     const name = "model.norm.weight";
-    const entries = entriesOf(Deno.readFileSync(join(TINY, "model.safetensors")));
+    const entries = entriesOf(Deno.readFileSync(join(TINY, WEIGHTS)));
     const norm = entries.find((entry) => entry.name === name)!;
     const values = new Float64Array(norm.shape[0]).fill(1);
     Object.assign(norm, { dtype: "F64", bytes: new Uint8Array(values.buffer) });

@@ -7,15 +7,16 @@ import { type BlockKernels, scalarKernels } from "../../../lib/kernels/codec.ts"
 import { allocate, FIRST_ADDRESS, wasmKernels } from "../../../lib/kernels/codec_wasm.ts";
 import {
   blockBytes,
-  concat,
   exactBytes,
   half,
   known,
   knownBlocks,
   levelOf,
-  Random,
   valuesOf,
-} from "../../support/testing.ts";
+  writeFloat,
+} from "../../support/blocks.ts";
+import { concat } from "../../support/bytes.ts";
+import { Random } from "../../support/random.ts";
 
 const FLOATS: readonly FloatFormat[] = [BF16, F16, F32, F64];
 
@@ -224,31 +225,18 @@ function randomBlocks(from: FloatFormat, random: Random): Uint8Array<ArrayBuffer
         ? top * scale
         : (random.below(4 * top + 1) - 2 * top) / 2 * scale * (1 + random.pick([0, 0, 1, -1, 3]) * 2 ** -23);
       if (kind === 3 && random.below(2)) value = 0;
-      writeFloat(view, at, from, value);
+      writeFloat(view, at, from.name, value);
     }
     if (random.below(40) === 0) {
       writeFloat(
         view,
         (b * BLOCK + random.below(BLOCK)) * from.blockBytes,
-        from,
+        from.name,
         random.pick([NaN, Infinity, -Infinity]),
       );
     }
   }
   return bytes;
-}
-
-const single = new DataView(new ArrayBuffer(4));
-
-/** Writes a value; one that BF16 does not have is cut, not rounded. */
-function writeFloat(view: DataView, at: number, format: FloatFormat, value: number): void {
-  if (format === F64) view.setFloat64(at, value, true);
-  else if (format === F32) view.setFloat32(at, value, true);
-  else if (format === F16) view.setFloat16(at, value, true);
-  else {
-    single.setFloat32(0, value);
-    view.setUint16(at, single.getUint16(0), true);
-  }
 }
 
 /** Encodes block after block, going on after those that are refused: their indexes, and the bytes of the others. */
@@ -321,7 +309,7 @@ function checkRatios(
 
   const flush = () => {
     values.subarray(0, filled * BLOCK).forEach((value, n) => {
-      writeFloat(view, FIRST_ADDRESS + n * from.blockBytes, from, value);
+      writeFloat(view, FIRST_ADDRESS + n * from.blockBytes, from.name, value);
     });
     assertEquals(machine.kernels.encode(from, to, FIRST_ADDRESS, target, filled), -1);
     for (let b = 0; b < filled; b++) {

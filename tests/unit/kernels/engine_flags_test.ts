@@ -10,9 +10,10 @@ import binaryen from "assemblyscript/binaryen";
 import { engineFlags } from "../../../lib/kernels/engine_flags.ts";
 import { WASM_BASE64 } from "../../../lib/kernels/wasm/kernels_wasm.ts";
 import { MARGIN_BYTES } from "../../../lib/kernels/codec_wasm.ts";
-import { inTemporary, ROOT, text } from "../../support/program.ts";
+import { inTemporary } from "../../support/files.ts";
+import { ROOT, TINY } from "../../support/fixtures.ts";
 import { needs } from "../../support/needs.ts";
-import { TINY } from "../../support/testing.ts";
+import { execute, text } from "../../support/program.ts";
 
 const REVECTORIZE = "--experimental-wasm-revectorize";
 
@@ -29,9 +30,7 @@ Deno.test("docs/performance.md: what it says to run with the flags runs with the
   const shown = line.replace("main.ts --version", "eval 'console.log(Deno.env.get(\"DENO_V8_FLAGS\"))'")
     .replace("run --allow-all eval", "eval");
   for (const [command, wanted] of [[line, /^rabbit \d/], [shown, /--no-wasm-bounds-checks/]] as const) {
-    const { code, out } = text(
-      await new Deno.Command("sh", { args: ["-c", command], cwd: ROOT, env: { PATH: path } }).output(),
-    );
+    const { code, out } = await execute("sh", ["-c", command], { cwd: ROOT, env: { PATH: path } });
     assertEquals(code, 0, command);
     assertMatch(out, wanted);
   }
@@ -42,7 +41,7 @@ Deno.test("the task `rabbit` runs in the directory where it is called", () =>
     const args = ["task", "--quiet", "--config", `${ROOT}deno.json`, "rabbit", "gen", "--out", "a model"];
     // Where a task runs these tests, it has said where that was called.
     const { INIT_CWD: _, ...env } = Deno.env.toObject();
-    const { code, err } = text(await new Deno.Command(Deno.execPath(), { args, cwd, env, clearEnv: true }).output());
+    const { code, err } = await execute(Deno.execPath(), args, { cwd, env, clearEnv: true });
     assertEquals([code, err], [0, ""]);
     assert(Deno.statSync(`${cwd}/a model/model.safetensors`).isFile);
   }));
@@ -61,14 +60,12 @@ Deno.test("RABBIT_CHECKED=1: a wrong address of a kernel is an error; without it
     Deno.writeTextFileSync(`${cwd}/faulty.ts`, FAULTY);
     const ran = async (checked: string) => {
       const env = { NO_COLOR: "1", RABBIT_CHECKED: checked };
-      const printed = await new Deno.Command(Deno.execPath(), {
-        args: ["run", "--allow-env=RABBIT_CHECKED", `${ROOT}lib/kernels/engine_flags.ts`],
-        env,
-      }).output();
+      const flags = ["run", "--allow-env=RABBIT_CHECKED", `${ROOT}lib/kernels/engine_flags.ts`];
+      const printed = await execute(Deno.execPath(), flags, { env });
       const args = ["run", "--no-check", "--allow-all", "--config", `${ROOT}deno.json`, `${cwd}/faulty.ts`];
       return await new Deno.Command(Deno.execPath(), {
         args: [...args, "infer", "--model", TINY, "--ids", "1 2 3", "--threads", "1"],
-        env: { ...env, DENO_V8_FLAGS: text(printed).out.trim() },
+        env: { ...env, DENO_V8_FLAGS: printed.out.trim() },
       }).output();
     };
     const [checked, unchecked] = [await ran("1"), await ran("")];
@@ -111,13 +108,9 @@ needs(
       "--no-wasm-lazy-compilation",
       "--single-threaded",
     ];
-    const { code, out, err } = text(
-      await new Deno.Command(Deno.execPath(), {
-        args: ["eval", SCRIPT],
-        env: { DENO_V8_FLAGS: flags.join(",") },
-        stdin: "null",
-      }).output(),
-    );
+    const { code, out, err } = await execute(Deno.execPath(), ["eval", SCRIPT], {
+      env: { DENO_V8_FLAGS: flags.join(",") },
+    });
     assertEquals([code, err], [0, ""]);
     const decided = new Set(
       out.split("Begin revec function wasm-function#").slice(1)

@@ -10,8 +10,10 @@ import { type Format, FORMATS, matrixBytes } from "../../../lib/format/blocks.ts
 import { type Activations, type Operations, padded } from "../../../lib/kernels/operations.ts";
 import { Pool } from "../../../lib/kernels/pool.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
-import { assertSameBits } from "../../support/models.ts";
-import { Random } from "../../support/testing.ts";
+import { writeFloat } from "../../support/blocks.ts";
+import { tensorSource } from "../../support/models.ts";
+import { assertSameBits } from "../../support/numbers.ts";
+import { Random } from "../../support/random.ts";
 
 const FIRST = Number(Deno.env.get("RABBIT_FUZZ_FIRST") ?? 0);
 const MODELS = Number(Deno.env.get("RABBIT_FUZZ_MODELS") ?? 40);
@@ -126,45 +128,23 @@ function weightsOf(format: Format, shape: readonly number[], wild: boolean, rand
     return bytes;
   }
   const spread = shape.length === 1 ? 1 : 1 / Math.sqrt(columns);
-  const single = new DataView(new ArrayBuffer(4));
   for (let at = 0; at < bytes.length; at += format.blockBytes) {
     const value = (random.unit() * 2 - 1) * spread * (wild ? 10 ** (random.below(10) - 6) : 1);
-    if (format.name === "F64") view.setFloat64(at, value, true);
-    else if (format.name === "F32") view.setFloat32(at, value, true);
-    else if (format.name === "F16") view.setFloat16(at, value, true);
-    else {
-      single.setFloat32(0, value);
-      view.setUint16(at, single.getUint16(0), true);
-    }
+    writeFloat(view, at, format.name, value);
   }
   return bytes;
 }
 
 function sourceOf(sampled: Sampled, random: Random): TensorSource {
-  const tensors = new Map([...tensorsOf(configOf(sampled))].map(({ name, shape }) => {
+  const tensors = [...tensorsOf(configOf(sampled))].map(({ name, shape }) => {
     const columns = shape.length === 2 ? shape[1] : 0;
     const formats = [...FORMATS.values()].filter(({ kind, blockWeights }) => {
       return kind === "float" || columns > 0 && columns % blockWeights === 0;
     });
     const format = formats.find(({ name }) => name === sampled.format) ?? random.pick(formats);
     return [name, { dtype: format.name, shape, bytes: weightsOf(format, shape, sampled.wild, random) }] as const;
-  }));
-  return {
-    path: "model",
-    names: [...tensors.keys()],
-    find(name) {
-      const tensor = tensors.get(name);
-      return tensor && { dtype: tensor.dtype, shape: tensor.shape, path: "model" };
-    },
-    read(name, offset, into) {
-      const { bytes } = tensors.get(name)!;
-      assert(
-        offset + into.length <= bytes.length,
-        `${name} is read to byte ${offset + into.length} of ${bytes.length}`,
-      );
-      into.set(bytes.subarray(offset, offset + into.length));
-    },
-  };
+  });
+  return tensorSource(Object.fromEntries(tensors));
 }
 
 function configOf(sampled: Sampled) {

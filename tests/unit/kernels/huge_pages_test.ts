@@ -3,7 +3,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { exists } from "../../../lib/files/read.ts";
 import { adviseHugePages } from "../../../lib/libc.ts";
-import { ROOT } from "../../support/program.ts";
+import { ROOT } from "../../support/fixtures.ts";
 import { needs } from "../../support/needs.ts";
 
 const SETTING = "/sys/kernel/mm/transparent_hugepage/enabled";

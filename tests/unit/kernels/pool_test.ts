@@ -3,17 +3,7 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { LimitError } from "../../../lib/errors.ts";
-import {
-  BF16,
-  F16,
-  F32,
-  F64,
-  type FloatFormat,
-  type Format,
-  FORMATS,
-  Q4B32,
-  Q8B32,
-} from "../../../lib/format/blocks.ts";
+import { BF16, F32, F64, type FloatFormat, type Format, FORMATS, Q4B32, Q8B32 } from "../../../lib/format/blocks.ts";
 import {
   type ActivationBuffer,
   type Activations,
@@ -26,9 +16,13 @@ import { MAX_COMMANDS } from "../../../lib/kernels/program.ts";
 import { Pool } from "../../../lib/kernels/pool.ts";
 import { exp, Reference } from "../../../lib/kernels/reference.ts";
 import { TOKEN_TILE } from "../../../lib/kernels/view.ts";
-import { assertSameBits, load, MODELS, TINY, using } from "../../support/models.ts";
-import { ROOT } from "../../support/program.ts";
-import { Random } from "../../support/testing.ts";
+import { readFloat, writeFloat } from "../../support/blocks.ts";
+import { inTemporary, write } from "../../support/files.ts";
+import { MODELS, ROOT, TINY } from "../../support/fixtures.ts";
+import { load, using } from "../../support/models.ts";
+import { assertSameBits } from "../../support/numbers.ts";
+import { execute } from "../../support/program.ts";
+import { Random } from "../../support/random.ts";
 
 const ACTIVATIONS: readonly Activations[] = ["f32", "i16", "i8"];
 const THREADS = [1, 2, 3];
@@ -79,22 +73,8 @@ function weights(format: Format, rows: number, columns: number, random: Random, 
   for (let n = 0; n < values.length; n++) {
     let x = random.gaussian() * 0.1;
     if (odd && random.below(10) === 0) x = [0, -0, 6e-8, -1e-7, 1e-40, 100][random.below(6)];
-    if (format === F64) {
-      view.setFloat64(8 * n, x, true);
-      values[n] = Math.fround(x);
-    } else if (format === F32) {
-      view.setFloat32(4 * n, x, true);
-      values[n] = Math.fround(x);
-    } else if (format === F16) {
-      view.setFloat16(2 * n, x, true);
-      values[n] = view.getFloat16(2 * n, true);
-    } else {
-      const single = new DataView(new ArrayBuffer(4));
-      single.setFloat32(0, x);
-      view.setUint16(2 * n, single.getUint16(0), true);
-      single.setUint16(2, 0);
-      values[n] = single.getFloat32(0);
-    }
+    writeFloat(view, format.blockBytes * n, format.name, x);
+    values[n] = readFloat(view, format.blockBytes * n, format.name);
   }
   return { format, rows, columns, bytes, values };
 }
@@ -1057,22 +1037,12 @@ Deno.test("A process that closes its pools ends by itself, workers asleep or not
     }
     new Pool({ threads: 2 }).close();
     console.log("closed");`;
-  const file = Deno.makeTempFileSync({ suffix: ".ts" });
-  try {
-    Deno.writeTextFileSync(file, script);
-    const child = new Deno.Command(Deno.execPath(), {
-      args: ["run", "--no-check", "--allow-all", "--config", `${ROOT}deno.json`, file],
-      stdin: "null",
-      stdout: "piped",
-      stderr: "inherit",
-    }).spawn();
-    const late = setTimeout(() => child.kill("SIGKILL"), 60_000);
-    const { code, stdout } = await child.output();
-    clearTimeout(late);
-    assertEquals([code, new TextDecoder().decode(stdout)], [0, "closed\n"]);
-  } finally {
-    Deno.removeSync(file);
-  }
+  await inTemporary(async (directory) => {
+    write(directory, { "pools.ts": script });
+    const args = ["run", "--no-check", "--allow-all", "--config", `${ROOT}deno.json`, `${directory}/pools.ts`];
+    const { code, out, err } = await execute(Deno.execPath(), args, { signal: AbortSignal.timeout(60_000) });
+    assertEquals([code, out], [0, "closed\n"], err);
+  });
 });
 
 // ---------------------------------------------------------------- exp

@@ -19,9 +19,12 @@ import { allocate, FIRST_ADDRESS, wasmKernels } from "../../../lib/kernels/codec
 import { BadScale, type Operations } from "../../../lib/kernels/operations.ts";
 import { Pool } from "../../../lib/kernels/pool.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
+import { exactBytes, half, knownBlocks } from "../../support/blocks.ts";
 import { ROW } from "../../support/five_bits.ts";
-import { assertSameBits, using } from "../../support/models.ts";
-import { exactBytes, fixture, half, knownBlocks, Random } from "../../support/testing.ts";
+import { fixture } from "../../support/fixtures.ts";
+import { using } from "../../support/models.ts";
+import { assertSameBits } from "../../support/numbers.ts";
+import { Random } from "../../support/random.ts";
 
 const FIVE = blockFormat(ROW);
 const { blocks: expected } = fixture<{ blocks: Record<string, string> }>("width.json");

@@ -7,8 +7,9 @@ import { exportGguf } from "../../../lib/gguf/export.ts";
 import { importGguf } from "../../../lib/gguf/import.ts";
 import { quantize } from "../../../lib/quantize/quantize.ts";
 import { verify, verifyAgainst } from "../../../lib/quantize/verify.ts";
-import { rabbit, temporary } from "../../support/program.ts";
+import { temporary } from "../../support/files.ts";
 import { quantizeTo } from "../../support/models.ts";
+import { rabbit } from "../../support/program.ts";
 
 const directory = temporary();
 const float = `${directory}/float`;

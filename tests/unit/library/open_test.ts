@@ -4,8 +4,9 @@ import { generate } from "../../../lib/dev/gen.ts";
 import { type GeneratedToken, type LanguageModel, open, type Prompt } from "../../../lib/library/open.ts";
 import type { GenerateOptions } from "../../../lib/library/open.ts";
 import { trace } from "../../../lib/measure/compare.ts";
-import { rabbit, temporary } from "../../support/program.ts";
-import { quantizeTo } from "../../support/models.ts";
+import { temporary } from "../../support/files.ts";
+import { copyModel, quantizeTo } from "../../support/models.ts";
+import { rabbit } from "../../support/program.ts";
 
 const directory = temporary();
 const float = `${directory}/float`;
@@ -170,8 +171,7 @@ Deno.test("open and generate refuse what is not there, or out of range", async (
   }
   await assertRejects(() => open(quant, { context: 4096 }), Error, "4096 tokens");
   const bare = `${directory}/bare`;
-  Deno.mkdirSync(bare);
-  for (const name of ["config.json", "model.safetensors"]) Deno.copyFileSync(`${quant}/${name}`, `${bare}/${name}`);
+  copyModel(quant, bare);
   await using model = await open(bare, { threads: 1 });
   assertEquals(model.tokenizer, undefined);
   assertEquals((await answer(model, [1], { maxTokens: 2 })).map(({ text }) => text), ["", ""]);

@@ -18,10 +18,11 @@ import { WIDTHS } from "../../../lib/format/blocks.ts";
 import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
 import { Difference, Distribution, Divergence } from "../../../lib/measure/metrics.ts";
 import { planQuantize } from "../../../lib/quantize/quantize.ts";
-import type { TextModel } from "../../../lib/measure/perplexity.ts";
-import { quantizeTo, TINY } from "../../support/models.ts";
-import { inTemporary } from "../../support/program.ts";
-import { safetensors, write } from "../../support/testing.ts";
+import { FakeModel } from "../../support/decoders.ts";
+import { inTemporary, write } from "../../support/files.ts";
+import { TINY, WEIGHTS } from "../../support/fixtures.ts";
+import { quantizeTo } from "../../support/models.ts";
+import { safetensors } from "../../support/safetensors.ts";
 
 // ---------------------------------------------------------------- the rule
 
@@ -102,46 +103,29 @@ Deno.test("the divergence may be as large as its limit", () => {
 
 const VOCABULARY = 4;
 
-/** Says that `best` follows each token, by `by`, and the next best is `second`. */
-class Fixed implements TextModel {
-  readonly calls: string[] = [];
-
-  constructor(readonly best: (token: number) => number, readonly by: number, readonly second = 3) {}
-
-  #after(token: number): Float32Array {
+/** A model which says that `best` follows each token, by `by`, and then `second`. */
+function fixed(best: (token: number) => number, by: number, second = 3): FakeModel {
+  return new FakeModel((text) => {
     const logits = new Float32Array(VOCABULARY);
-    logits[this.second] = 1;
-    logits[this.best(token)] = 1 + this.by;
+    logits[second] = 1;
+    logits[best(text.at(-1)!)] = 1 + by;
     return logits;
-  }
-
-  feed(ids: readonly number[]): Float32Array {
-    return this.#after(ids.at(-1)!);
-  }
-
-  feedAll(ids: readonly number[], visit: (index: number, logits: Float32Array) => void): void {
-    this.calls.push(ids.join(" "));
-    for (const [n, id] of ids.entries()) visit(n, this.#after(id));
-  }
-
-  rewind(position: number): void {
-    this.calls.push(`rewind ${position}`);
-  }
+  });
 }
 
 const next = (token: number) => (token + 1) % 3;
 
 Deno.test("measureAnswers feeds the float model's answer, and counts the prompts whose tokens stay", async () => {
-  const float = new Fixed(next, 2);
-  const same = new Fixed(next, 1.5);
+  const float = fixed(next, 2);
+  const same = fixed(next, 1.5);
   // Goes another way after token 0 only, which every answer of eight meets.
-  const other = new Fixed((token) => token === 0 ? 3 : next(token), 2);
+  const other = fixed((token) => token === 0 ? 3 : next(token), 2);
   const progress: number[] = [];
   const [kept, lost] = await measureAnswers(float, [same, other], [[1, 2], [0]], {
     vocabulary: VOCABULARY,
     progress: (done) => progress.push(done),
   });
-  assertEquals(same.calls, ["rewind 0", "1 2 0 1 2 0 1 2 0 1", "rewind 0", "0 1 2 0 1 2 0 1 2"]);
+  assertEquals(same.calls, ["rewind 0", "all 1 2 0 1 2 0 1 2 0 1", "rewind 0", "all 0 1 2 0 1 2 0 1 2"]);
   assertEquals([kept.kept, kept.prompts, lost.kept, lost.prompts], [2, 2, 0, 2]);
   assertEquals(progress, [2 + ANSWER_STEPS, 3 + 2 * ANSWER_STEPS]);
   // After the prompt and after each of the eight tokens; one logit of four differs, by 0.5.
@@ -152,7 +136,7 @@ Deno.test("measureAnswers feeds the float model's answer, and counts the prompts
 
 Deno.test("measureAnswers: two tokens near a tie may change places", async () => {
   const of = async (by: number) => {
-    const [result] = await measureAnswers(new Fixed(next, by), [new Fixed(() => 3, 1)], [[0]], {
+    const [result] = await measureAnswers(fixed(next, by), [fixed(() => 3, 1)], [[0]], {
       vocabulary: VOCABULARY,
     });
     return result.kept;
@@ -162,11 +146,11 @@ Deno.test("measureAnswers: two tokens near a tie may change places", async () =>
 });
 
 Deno.test("measureAnswers refuses logits that are not finite, and stops when it is told to", async () => {
-  const good = new Fixed(next, 1);
-  const of = (float: Fixed, quant: Fixed, signal?: AbortSignal) => () =>
+  const good = fixed(next, 1);
+  const of = (float: FakeModel, quant: FakeModel, signal?: AbortSignal) => () =>
     measureAnswers(float, [quant], [[0], [1]], { vocabulary: VOCABULARY, signal });
-  await assertRejects(of(new Fixed(next, NaN), good), NumericError, "the logits are not finite");
-  await assertRejects(of(good, new Fixed(next, NaN)), NumericError, "the logits are not finite");
+  await assertRejects(of(fixed(next, NaN), good), NumericError, "the logits are not finite");
+  await assertRejects(of(good, fixed(next, NaN)), NumericError, "the logits are not finite");
   await assertRejects(of(good, good, AbortSignal.abort(new Error("enough"))), Error, "enough");
 });
 
@@ -190,7 +174,7 @@ for (const format of WIDTHS) {
         assertEquals(a.subarray(0, bytes - half), b.subarray(half), name);
       }
       assertEquals(encoded.find("none"), undefined);
-      assertEquals(encoded.path, join(TINY, "model.safetensors"));
+      assertEquals(encoded.path, join(TINY, WEIGHTS));
       encoded.close();
       stored.close();
     });

@@ -1,10 +1,11 @@
 // Metrics by hand, and comparisons of decoders that answer from a script.
 
 import { assertEquals, assertThrows } from "@std/assert";
-import { compareWith, type Decoder, trace } from "../../../lib/measure/compare.ts";
+import { compareWith, trace } from "../../../lib/measure/compare.ts";
 import { greedy } from "../../../lib/text/sample.ts";
 import { NumericError } from "../../../lib/errors.ts";
 import { argmax, Difference } from "../../../lib/measure/metrics.ts";
+import { FakeModel } from "../../support/decoders.ts";
 
 const row = (...values: number[]) => Float32Array.from(values);
 
@@ -71,36 +72,19 @@ Deno.test("greedy refuses logits that are not finite", () => {
 const VOCABULARY = 8;
 
 /**
- * A decoder whose logits depend on all the tokens that it was fed, and say so: the value at the token that the script
- * has for the text is 10, the others are small numbers made of the text. It hands out one array again and again, as real
- * decoders may.
+ * Logits that depend on all of a text, and say so: the value of `token` is 10, the others are small numbers made of the
+ * text.
  */
-class Scripted implements Decoder {
-  /** Every text after which logits were asked for. */
-  readonly asked: string[] = [];
-  readonly #logits = new Float32Array(VOCABULARY);
-  #text: number[] = [];
+function logitsOf(text: readonly number[], token: number, shift = 0): Float32Array {
+  const sum = text.reduce((sum, id, n) => sum + id * (n + 1), 0);
+  const logits = Float32Array.from({ length: VOCABULARY }, (_, n) => ((sum * 7 + n * 5) % 16) / 16 + shift);
+  logits[token] = 10 + shift;
+  return logits;
+}
 
-  constructor(readonly next: (text: string) => number, readonly shift = 0) {}
-
-  static logitsOf(text: readonly number[], token: number, shift: number): Float32Array {
-    const sum = text.reduce((sum, id, n) => sum + id * (n + 1), 0);
-    const logits = Float32Array.from({ length: VOCABULARY }, (_, n) => ((sum * 7 + n * 5) % 16) / 16 + shift);
-    logits[token] = 10 + shift;
-    return logits;
-  }
-
-  feed(ids: readonly number[]): Float32Array {
-    this.#text.push(...ids);
-    const text = this.#text.join(" ");
-    this.asked.push(text);
-    this.#logits.set(Scripted.logitsOf(this.#text, this.next(text), this.shift));
-    return this.#logits;
-  }
-
-  rewind(position: number): void {
-    this.#text = this.#text.slice(0, position);
-  }
+/** A model that says `next` of each text. */
+function scripted(next: (text: string) => number, shift = 0): FakeModel {
+  return new FakeModel((text) => logitsOf(text, next(text.join(" ")), shift));
 }
 
 /** Follows a script while the text is on it, and takes 7 otherwise. */
@@ -115,26 +99,25 @@ const PROMPT = [1, 2, 3];
 const ANSWER = [4, 5, 6, 5];
 
 Deno.test("trace keeps the answer and the logits after the prompt and after each token", () => {
-  const model = new Scripted(follow(PROMPT, ANSWER));
+  const model = scripted(follow(PROMPT, ANSWER));
   const traced = trace(model, PROMPT, 4);
   assertEquals(traced.prompt, PROMPT);
   assertEquals(traced.tokens, ANSWER);
-  assertEquals(traced.prefill, Scripted.logitsOf(PROMPT, 4, 0));
+  assertEquals(traced.prefill, logitsOf(PROMPT, 4));
   assertEquals(traced.logits, [
-    Scripted.logitsOf([1, 2, 3, 4], 5, 0),
-    Scripted.logitsOf([1, 2, 3, 4, 5], 6, 0),
-    Scripted.logitsOf([1, 2, 3, 4, 5, 6], 5, 0),
-    Scripted.logitsOf([1, 2, 3, 4, 5, 6, 5], 7, 0),
+    logitsOf([1, 2, 3, 4], 5),
+    logitsOf([1, 2, 3, 4, 5], 6),
+    logitsOf([1, 2, 3, 4, 5, 6], 5),
+    logitsOf([1, 2, 3, 4, 5, 6, 5], 7),
   ]);
   assertEquals(model.asked, ["1 2 3", "1 2 3 4", "1 2 3 4 5", "1 2 3 4 5 6", "1 2 3 4 5 6 5"]);
 });
 
 /** The largest and the mean difference of the logits of two scripts over texts, by hand. */
-function differenceOf(texts: number[][], a: Scripted, b: Scripted) {
+function differenceOf(texts: number[][], a: FakeModel, b: FakeModel) {
   const off = texts.flatMap((text) => {
-    const key = text.join(" ");
-    const [x, y] = [a, b].map((model) => Scripted.logitsOf(text, model.next(key), model.shift));
-    return [...x].map((x, n) => Math.abs(x - y[n]));
+    const y = Array.from(b.logitsOf(text));
+    return Array.from(a.logitsOf(text), (x, n) => Math.abs(x - y[n]));
   });
   return { max: Math.max(...off), mean: off.reduce((a, b) => a + b) / off.length, values: off.length };
 }
@@ -153,8 +136,8 @@ for (
   ] as const
 ) {
   Deno.test(`compareWith a model that ${what}`, () => {
-    const float = new Scripted(follow(PROMPT, ANSWER));
-    const quant = new Scripted(follow(PROMPT, answer), 0.25);
+    const float = scripted(follow(PROMPT, ANSWER));
+    const quant = scripted(follow(PROMPT, answer), 0.25);
     const compared = compareWith(quant, trace(float, PROMPT, 4));
     assertEquals(compared.tokens, [...wanted]);
     assertEquals(compared.match, String(wanted) === String(ANSWER));
@@ -167,12 +150,9 @@ for (
 }
 
 Deno.test("compareWith shows its observer the logits of both models, and those of the model's own answer", () => {
-  const float = new Scripted(follow(PROMPT, ANSWER));
-  const quant = new Scripted(follow(PROMPT, [4, 1, 0, 2]), 0.25);
-  const logits = (model: Scripted, ...answer: number[]) => {
-    const text = [...PROMPT, ...answer];
-    return Scripted.logitsOf(text, model.next(text.join(" ")), model.shift);
-  };
+  const float = scripted(follow(PROMPT, ANSWER));
+  const quant = scripted(follow(PROMPT, [4, 1, 0, 2]), 0.25);
+  const logits = (model: FakeModel, ...answer: number[]) => model.logitsOf([...PROMPT, ...answer]);
   const seen: unknown[] = [];
   compareWith(quant, trace(float, PROMPT, 4), {
     followed: (step, float, own) => seen.push([step, float.slice(), own.slice()]),
@@ -188,22 +168,22 @@ Deno.test("compareWith shows its observer the logits of both models, and those o
 });
 
 Deno.test("compareWith one step", () => {
-  const traced = trace(new Scripted(follow(PROMPT, [4])), PROMPT, 1);
-  const same = compareWith(new Scripted(follow(PROMPT, [4])), traced);
+  const traced = trace(scripted(follow(PROMPT, [4])), PROMPT, 1);
+  const same = compareWith(scripted(follow(PROMPT, [4])), traced);
   assertEquals([same.match, same.tokens, same.steps.max, same.steps.values], [true, [4], 0, VOCABULARY]);
-  const other = compareWith(new Scripted(follow(PROMPT, [5])), traced);
+  const other = compareWith(scripted(follow(PROMPT, [5])), traced);
   assertEquals([other.match, other.tokens, other.steps.values], [false, [5], VOCABULARY]);
 });
 
 Deno.test("compareWith does not mind what the models would say after the last token", () => {
-  const float = new Scripted(follow(PROMPT, [4, 5, 6, 5, 1]));
-  const quant = new Scripted(follow(PROMPT, [4, 5, 6, 5, 2]));
+  const float = scripted(follow(PROMPT, [4, 5, 6, 5, 1]));
+  const quant = scripted(follow(PROMPT, [4, 5, 6, 5, 2]));
   assertEquals(compareWith(quant, trace(float, PROMPT, 4)).match, true);
 });
 
 Deno.test("compareWith refuses a model whose logits are not finite", () => {
-  const broken: Decoder = { feed: () => row(0, NaN, 1), rewind() {} };
-  const traced = trace(new Scripted(follow(PROMPT, ANSWER)), PROMPT, 4);
+  const broken = new FakeModel(() => row(0, NaN, 1));
+  const traced = trace(scripted(follow(PROMPT, ANSWER)), PROMPT, 4);
   assertThrows(() => compareWith(broken, traced), NumericError, "the logits are not finite");
   assertThrows(() => trace(broken, PROMPT, 4), NumericError, "the logits are not finite");
 });

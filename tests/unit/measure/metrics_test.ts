@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { Histogram } from "../../../lib/measure/metrics.ts";
-import { Random } from "../../support/testing.ts";
+import { Random } from "../../support/random.ts";
 
 /** The counts of values in bins of `width`, from the definition. */
 function counted(values: readonly number[], width: number) {

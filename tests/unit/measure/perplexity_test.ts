@@ -4,9 +4,9 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { NumericError } from "../../../lib/errors.ts";
 import { Distribution, Divergence, exponential, margin, mean, quantile } from "../../../lib/measure/metrics.ts";
-import { fedTokens, LOGIT_ROWS, measureText, type TextModel, windowsOf } from "../../../lib/measure/perplexity.ts";
-import { json } from "../../support/models.ts";
-import { ROOT } from "../../support/program.ts";
+import { fedTokens, LOGIT_ROWS, measureText, windowsOf } from "../../../lib/measure/perplexity.ts";
+import { FakeModel } from "../../support/decoders.ts";
+import { fixture } from "../../support/fixtures.ts";
 
 const row = (...values: number[]) => Float32Array.from(values);
 
@@ -77,7 +77,7 @@ Deno.test("the divergence of two coins is what its definition says, and has a di
   assert(q.divergence(shifted) >= 0);
 });
 
-const { rows, text } = json(`${ROOT}fixtures/metrics.json`);
+const { rows, text } = fixture("metrics.json");
 
 Deno.test("Divergence gives the figures that numpy gives", () => {
   const measured = new Divergence();
@@ -150,37 +150,18 @@ Deno.test("windowsOf: the text of 6,489 tokens has 13 windows of 512 and 6,476 s
 
 const VOCABULARY = 5;
 
-/** Says that the successor of the last token follows, by `sureness`, and remembers what it was asked. */
-class Successor implements TextModel {
-  readonly calls: string[] = [];
-  readonly #logits = new Float32Array(VOCABULARY);
-
-  constructor(readonly sureness: number) {}
-
-  #after(id: number): Float32Array {
-    this.#logits.fill(0);
-    this.#logits[(id + 1) % VOCABULARY] = this.sureness;
-    return this.#logits;
-  }
-
-  feed(ids: readonly number[]): Float32Array {
-    this.calls.push(`feed ${ids.join(" ")}`);
-    return this.#after(ids.at(-1)!);
-  }
-
-  feedAll(ids: readonly number[], visit: (index: number, logits: Float32Array) => void): void {
-    this.calls.push(`all ${ids.join(" ")}`);
-    for (const [n, id] of ids.entries()) visit(n, this.#after(id));
-  }
-
-  rewind(position: number): void {
-    this.calls.push(`rewind ${position}`);
-  }
+/** A model which says that the successor of the last token follows, by `sureness`. */
+function successor(sureness: number): FakeModel {
+  return new FakeModel((text) => {
+    const logits = new Float32Array(VOCABULARY);
+    logits[(text.at(-1)! + 1) % VOCABULARY] = sureness;
+    return logits;
+  });
 }
 
 Deno.test("measureText feeds each window anew, and scores what follows each token", async () => {
   const ids = [0, 1, 2, 0, 1, 2];
-  const [float, quant] = [new Successor(2), new Successor(1)];
+  const [float, quant] = [successor(2), successor(1)];
   const done: number[] = [];
   const [measured] = await measureText(float, [quant], ids, windowsOf(6, 4, 2), {
     vocabulary: VOCABULARY,
@@ -201,10 +182,10 @@ Deno.test("measureText feeds each window anew, and scores what follows each toke
 
 Deno.test("measureText measures several models in one pass, and long windows in pieces", async () => {
   const ids = Array.from({ length: 2 * LOGIT_ROWS + 10 }, (_, n) => n % VOCABULARY);
-  const float = new Successor(3);
+  const float = successor(3);
   const both = await measureText(
     float,
-    [new Successor(3), new Successor(-1)],
+    [successor(3), successor(-1)],
     ids,
     windowsOf(ids.length, ids.length, ids.length),
     { vocabulary: VOCABULARY },
@@ -219,8 +200,7 @@ Deno.test("measureText measures several models in one pass, and long windows in 
 Deno.test("measureText refuses logits that are not finite, of either model", async () => {
   for (const [a, b] of [[NaN, 1], [1, NaN], [Infinity, 1], [1, Infinity]]) {
     await assertRejects(
-      () =>
-        measureText(new Successor(a), [new Successor(b)], [0, 1, 2], windowsOf(3, 3, 3), { vocabulary: VOCABULARY }),
+      () => measureText(successor(a), [successor(b)], [0, 1, 2], windowsOf(3, 3, 3), { vocabulary: VOCABULARY }),
       NumericError,
       "the logits are not finite",
     );
@@ -229,14 +209,14 @@ Deno.test("measureText refuses logits that are not finite, of either model", asy
 
 Deno.test("measureText stops when it is told to", async () => {
   const controller = new AbortController();
-  const quant = new Successor(1);
+  const quant = successor(1);
   const options = {
     vocabulary: VOCABULARY,
     signal: controller.signal,
     progress: () => controller.abort(new Error("enough")),
   };
   await assertRejects(
-    () => measureText(new Successor(1), [quant], [0, 1, 2, 3], windowsOf(4, 2, 2), options),
+    () => measureText(successor(1), [quant], [0, 1, 2, 3], windowsOf(4, 2, 2), options),
     Error,
     "enough",
   );

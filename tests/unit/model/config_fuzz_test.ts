@@ -1,5 +1,5 @@
 // Random changes of configurations, with infer's, compare's and export's use of them: an error of one line, or a model that
-// is computed. RABBIT_FUZZ sets the number of runs; RABBIT_FUZZ_ACCEPTED names a file for the configurations that were
+// is computed. RABBIT_FUZZ_ACCEPTED names a file for the configurations that were
 // accepted, for fixtures/configs/make_configs.py to ask transformers what it makes of them.
 
 import { assert, assertEquals } from "@std/assert";
@@ -10,10 +10,13 @@ import { CheckpointError, LimitError } from "../../../lib/errors.ts";
 import { planTensors } from "../../../lib/gguf/export.ts";
 import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
-import { json, MODELS, TINY, using } from "../../support/models.ts";
-import { Random } from "../../support/testing.ts";
+import { json, modelNames, MODELS, TINY } from "../../support/fixtures.ts";
+import { rounds } from "../../support/fuzz.ts";
+import { using } from "../../support/models.ts";
+import { Random } from "../../support/random.ts";
+import { attempt } from "../../support/refusals.ts";
 
-const RUNS = Number(Deno.env.get("RABBIT_FUZZ") ?? 1000);
+const RUNS = rounds(1000);
 const ACCEPTED = Deno.env.get("RABBIT_FUZZ_ACCEPTED");
 const IDS = [3, 30, 7, 51, 20, 7];
 
@@ -54,8 +57,7 @@ const VALUES: readonly Json[] = [
 /** The models of the fixtures: their configurations, and their logits after some ids. */
 const MODELS_HERE = [
   TINY,
-  ...[...Deno.readDirSync(MODELS)].filter((entry) => entry.isDirectory)
-    .map(({ name }) => `${MODELS}/${name}`).sort(),
+  ...modelNames().map((name) => `${MODELS}/${name}`),
 ];
 
 /** A change of a configuration; the keys at the top that it touched, or undefined if it can't be told. */
@@ -84,18 +86,6 @@ function changed(config: Json, random: Random): { text: string; keys: string[] |
   return { text: text.slice(0, at) + damage + text.slice(at + random.below(3)), keys: undefined };
 }
 
-/** What `use` gives, or the line that refuses. @throws {Error} anything else */
-function refusedOr<T>(use: () => T): T | string {
-  try {
-    return use();
-  } catch (error) {
-    if ((error instanceof CheckpointError || error instanceof LimitError) && !/\n/.test(error.message)) {
-      return error.message;
-    }
-    throw error;
-  }
-}
-
 Deno.test(`${RUNS} changed configurations are refused in one line, or computed`, () => {
   const random = new Random(13);
   const models = MODELS_HERE.map((directory) => {
@@ -114,16 +104,24 @@ Deno.test(`${RUNS} changed configurations are refused in one line, or computed`,
     const { text, keys } = changed(config, random);
     const context = `run ${run}, ${directory}: ${text}`;
     try {
-      const parsed = refusedOr(() => parseConfig("config.json", text));
-      if (typeof parsed === "string") continue;
+      const parsed = attempt(() => parseConfig("config.json", text), CheckpointError, LimitError);
+      if (parsed === undefined) continue;
       using reader = new TensorReader(checkpoint);
-      const found = refusedOr(() => new Llama(new Reference(), parsed, reader, IDS.length).feed(IDS).slice());
-      const plan = refusedOr(() => planTensors(checkpoint, parsed, "config.json", undefined));
-      if (typeof plan !== "string") {
+      const found = attempt(
+        () => new Llama(new Reference(), parsed, reader, IDS.length).feed(IDS).slice(),
+        CheckpointError,
+        LimitError,
+      );
+      const plan = attempt(
+        () => planTensors(checkpoint, parsed, "config.json", undefined),
+        CheckpointError,
+        LimitError,
+      );
+      if (plan !== undefined) {
         exported++;
         assertEquals(plan.tensors.filter(({ source }) => source !== undefined).length, checkpoint.tensors.length);
       }
-      if (typeof found === "string") continue;
+      if (found === undefined) continue;
       computed++;
       accepted.push([directory, JSON.parse(text)]);
       assert(found.every(Number.isFinite), "logits that are not finite");

@@ -3,6 +3,8 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { parseConfig } from "../../../lib/model/config.ts";
 import { CheckpointError } from "../../../lib/errors.ts";
+import { assertNear } from "../../support/numbers.ts";
+import { assertRefused } from "../../support/refusals.ts";
 
 /** A configuration with only what can't be left out. */
 const LEAST = {
@@ -19,14 +21,9 @@ function parse(changes: Record<string, unknown> = {}) {
   return parseConfig("config.json", JSON.stringify({ ...LEAST, ...changes }));
 }
 
-function assertNearList(actual: readonly number[], expected: readonly number[]): void {
-  assertEquals(actual.length, expected.length);
-  expected.forEach((x, n) => assert(Math.abs(actual[n] - x) < 1e-9, `number ${n} is ${actual[n]}, not ${x}`));
-}
-
 Deno.test("parseConfig takes what is there, and the defaults of transformers for what is not", () => {
   const { ropeFrequencies, ...config } = parse();
-  assertNearList(ropeFrequencies, [1, 0.1, 0.01, 0.001]);
+  assertNear(ropeFrequencies, [1, 0.1, 0.01, 0.001], 1e-9, "frequencies");
   assertEquals(config, {
     architecture: "LlamaForCausalLM",
     qkvBias: false,
@@ -192,20 +189,20 @@ Deno.test("parseConfig knows four families, by architectures or by model_type", 
 // ---------------------------------------------------------------- rotary frequencies
 
 Deno.test("parseConfig computes theta^(-2n/d)", () => {
-  assertNearList(parse({ rope_theta: 16 }).ropeFrequencies, [1, 0.5, 0.25, 0.125]);
-  assertNearList(parse({ head_dim: 4, rope_theta: 1e6 }).ropeFrequencies, [1, 0.001]);
-  assertNearList(parse({ rope_scaling: { rope_type: "default" }, rope_theta: 16 }).ropeFrequencies, [
-    1,
-    0.5,
-    0.25,
-    0.125,
-  ]);
+  assertNear(parse({ rope_theta: 16 }).ropeFrequencies, [1, 0.5, 0.25, 0.125], 1e-9, "frequencies");
+  assertNear(parse({ head_dim: 4, rope_theta: 1e6 }).ropeFrequencies, [1, 0.001], 1e-9, "frequencies");
+  assertNear(
+    parse({ rope_scaling: { rope_type: "default" }, rope_theta: 16 }).ropeFrequencies,
+    [1, 0.5, 0.25, 0.125],
+    1e-9,
+    "frequencies",
+  );
 });
 
 Deno.test("parseConfig divides frequencies by the factor of a linear scaling", () => {
   const expected = [0.25, 0.125, 0.0625, 0.03125];
   for (const scaling of [{ type: "linear", factor: 4 }, { rope_type: "linear", factor: 4.0 }]) {
-    assertNearList(parse({ rope_theta: 16, rope_scaling: scaling }).ropeFrequencies, expected);
+    assertNear(parse({ rope_theta: 16, rope_scaling: scaling }).ropeFrequencies, expected, 1e-9, "frequencies");
   }
 });
 
@@ -216,15 +213,25 @@ Deno.test("parseConfig keeps, smooths and divides frequencies as llama3 says", (
   const scaling = { factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 48 };
   const expected = [1, 0.0975939085, 1 / 128, 1 / 512];
   for (const kind of [{ rope_type: "llama3" }, { type: "llama3" }]) {
-    assertNearList(parse({ rope_theta: 256, rope_scaling: { ...scaling, ...kind } }).ropeFrequencies, expected);
+    assertNear(
+      parse({ rope_theta: 256, rope_scaling: { ...scaling, ...kind } }).ropeFrequencies,
+      expected,
+      1e-9,
+      "frequencies",
+    );
   }
   const parameters = { ...scaling, rope_type: "llama3", rope_theta: 256 };
-  assertNearList(parse({ rope_parameters: parameters }).ropeFrequencies, expected);
+  assertNear(parse({ rope_parameters: parameters }).ropeFrequencies, expected, 1e-9, "frequencies");
 });
 
 Deno.test("parseConfig leaves the frequencies of a dynamic scaling, which begins beyond the longest context", () => {
   const scaling = { type: "dynamic", factor: 4 };
-  assertNearList(parse({ rope_theta: 16, rope_scaling: scaling }).ropeFrequencies, [1, 0.5, 0.25, 0.125]);
+  assertNear(
+    parse({ rope_theta: 16, rope_scaling: scaling }).ropeFrequencies,
+    [1, 0.5, 0.25, 0.125],
+    1e-9,
+    "frequencies",
+  );
 });
 
 Deno.test("parseConfig reads rope_theta in each of its places", () => {
@@ -244,7 +251,7 @@ Deno.test("parseConfig reads rope_theta in each of its places", () => {
       [{ rope_parameters: { rope_type: "linear", factor: 2 }, rope_theta: 16 }, 2],
       [{ rope_scaling: { type: "linear", rope_type: "linear", factor: 2 }, rope_theta: 16 }, 2],
     ] as const
-  ) assertNearList(parse(changes).ropeFrequencies, half.map((f) => f / divided));
+  ) assertNear(parse(changes).ropeFrequencies, half.map((f) => f / divided), 1e-9, "frequencies");
 });
 
 // ---------------------------------------------------------------- windows
@@ -488,21 +495,26 @@ const REFUSED: readonly [Record<string, unknown>, string][] = [
 
 Deno.test("parseConfig refuses what the decoder would compute wrongly, naming the field", () => {
   for (const [changes, message] of REFUSED) {
-    const error = assertThrows(() => parse(changes), CheckpointError, "", JSON.stringify(changes));
-    assertEquals(error.message, `config.json: ${message}`);
+    assertRefused(
+      () => parse(changes),
+      `config.json: ${message}`,
+      CheckpointError,
+      JSON.stringify(changes),
+    );
   }
 });
 
 Deno.test("parseConfig says infinity of a number that is one, not null", () => {
   const text = JSON.stringify({ ...LEAST, rms_norm_eps: 7 }).replace('"rms_norm_eps":7', '"rms_norm_eps":1e999');
-  const error = assertThrows(() => parseConfig("config.json", text), CheckpointError);
-  assertEquals(error.message, "config.json: rms_norm_eps: expected a number above 0, found Infinity");
+  assertRefused(
+    () => parseConfig("config.json", text),
+    "config.json: rms_norm_eps: expected a number above 0, found Infinity",
+  );
 });
 
 Deno.test("parseConfig refuses what is not a JSON object", () => {
   for (const text of ["[]", "3", "null", '"x"', "true"]) {
-    const error = assertThrows(() => parseConfig("a/config.json", text), CheckpointError);
-    assertEquals(error.message, "a/config.json: expected a JSON object");
+    assertRefused(() => parseConfig("a/config.json", text), "a/config.json: expected a JSON object");
   }
   for (const text of ["", "{", "{'a': 1}", "NaN"]) {
     const error = assertThrows(() => parseConfig("a/config.json", text), CheckpointError);

@@ -2,8 +2,7 @@ import { assertEquals, assertThrows } from "@std/assert";
 import { CheckpointError } from "../../../lib/errors.ts";
 import { type Config, parseConfig } from "../../../lib/model/config.ts";
 import { endOfText } from "../../../lib/model/end_of_text.ts";
-import { inTemporary } from "../../support/program.ts";
-import { write } from "../../support/testing.ts";
+import { inTemporary, write } from "../../support/files.ts";
 
 /** A Llama's configuration; without an `eos_token_id` its class has 2. */
 function config(fields: Record<string, unknown>): Config {

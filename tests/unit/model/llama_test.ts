@@ -5,24 +5,16 @@ import { assertEquals, assertThrows } from "@std/assert";
 import { argmax } from "../../../lib/measure/metrics.ts";
 import { BATCH, type Llama } from "../../../lib/model/llama.ts";
 import type { TensorSource } from "../../../lib/model/tensors.ts";
-import { CheckpointError, LimitError } from "../../../lib/errors.ts";
+import { LimitError } from "../../../lib/errors.ts";
 import { Pool } from "../../../lib/kernels/pool.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
 import type { Activations } from "../../../lib/kernels/operations.ts";
-import {
-  assertNear,
-  assertSameBits,
-  configOf,
-  type Expected,
-  IMPLEMENTATIONS,
-  json,
-  load,
-  MODELS,
-  quantizeTo,
-  TINY,
-  using,
-} from "../../support/models.ts";
-import { inTemporary } from "../../support/program.ts";
+import { inTemporary } from "../../support/files.ts";
+import { type Expected, expected, json, modelNames, MODELS, TINY, WEIGHTS } from "../../support/fixtures.ts";
+import { configOf, IMPLEMENTATIONS, load, quantizeTo, using } from "../../support/models.ts";
+import { assertNear, assertSameBits } from "../../support/numbers.ts";
+import { assertRefused } from "../../support/refusals.ts";
+import { entriesOf } from "../../support/safetensors.ts";
 
 /** The most that a logit may differ from the independent decoder's. */
 const TOLERANCE = 1e-4;
@@ -46,7 +38,7 @@ function checkAnswer(model: Llama, expected: Expected, what: string): Float32Arr
   return logits;
 }
 
-const models = [...Deno.readDirSync(MODELS)].filter(({ isDirectory }) => isDirectory).map(({ name }) => name).sort();
+const models = modelNames();
 
 Deno.test("fixtures/models has a model for each thing that configurations differ in", () => {
   assertEquals(models, [
@@ -77,7 +69,7 @@ for (const name of models) {
 
 Deno.test("Llama gives the logits and the greedy tokens of the tiny model, float and quantized", async () => {
   await inTemporary(async (temporary) => {
-    const all = json(`${TINY}/expected.json`);
+    const all = expected;
     for (const kind of ["float", "q4", "q8"]) {
       const directory = kind === "float" ? TINY : `${temporary}/${kind}`;
       if (kind !== "float") await quantizeTo(directory, TINY, Number(kind.slice(1)));
@@ -239,25 +231,14 @@ function changed(name: string, change: ReturnType<TensorSource["find"]> | "missi
 
 function refuses(directory: string, message: string, options: Parameters<typeof load>[2]): void {
   for (const make of [() => new Reference(), () => new Pool({ threads: 1 })]) {
-    using(make(), (ops) => {
-      const error = assertThrows(() => load(ops, directory, options), CheckpointError);
-      assertEquals(error.message, message);
-    });
+    using(make(), (ops) => void assertRefused(() => load(ops, directory, options), message));
   }
-}
-
-/** Every tensor of a model of the fixtures. */
-function tensorsOf(directory: string): string[] {
-  const bytes = Deno.readFileSync(`${directory}/model.safetensors`);
-  const length = Number(new DataView(bytes.buffer).getBigUint64(0, true));
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
-  return Object.keys(header).filter((name) => name !== "__metadata__");
 }
 
 Deno.test("Llama refuses a model that lacks a tensor: each of those that config.json calls for", () => {
   for (const name of ["qwen3", "attention-bias", "untied"]) {
     const directory = `${MODELS}/${name}`;
-    for (const tensor of tensorsOf(directory)) {
+    for (const tensor of entriesOf(Deno.readFileSync(`${directory}/${WEIGHTS}`)).map(({ name }) => name)) {
       refuses(
         directory,
         `${directory}/model.safetensors: tensor "${tensor}": missing, although config.json calls for it` +
@@ -345,7 +326,7 @@ Deno.test("Llama refuses a tensor that it does not use, naming it", () => {
 });
 
 Deno.test("Llama takes the frequencies that old checkpoints have for what they are", () => {
-  const { prompt_ids, float } = json(`${TINY}/expected.json`);
+  const { prompt_ids, float } = expected;
   for (const tensor of ["model.layers.1.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"]) {
     const change = changed(tensor, { dtype: "F32", shape: [8], path: "m.safetensors" });
     using(new Reference(), (ops) => checkAnswer(load(ops, TINY, { change }), { ...float, prompt_ids }, tensor));
@@ -416,7 +397,7 @@ function headed(dtype: string, change: (offset: number, bytes: Uint8Array) => vo
 }
 
 Deno.test("Llama takes a head beside a tied embedding if the two are equal", async () => {
-  const { prompt_ids, float } = json(`${TINY}/expected.json`);
+  const { prompt_ids, float } = expected;
   using(new Reference(), (ops) => {
     const model = load(ops, TINY, { change: headed("BF16", () => {}) });
     checkAnswer(model, { ...float, prompt_ids }, "equal");
@@ -438,7 +419,7 @@ Deno.test("Llama takes a head beside a tied embedding if the two are equal", asy
 });
 
 Deno.test("Llama refuses a context longer than the window, and computes one that is as long", () => {
-  const { prompt_ids, float } = json(`${TINY}/expected.json`);
+  const { prompt_ids, float } = expected;
   const context = prompt_ids.length + float.tokens.length;
   for (const make of [() => new Reference(), () => new Pool({ threads: 1 })]) {
     using(make(), (ops) => {

@@ -7,8 +7,9 @@ import { Llama } from "../../../lib/model/llama.ts";
 import { tensorsOf, type TensorSource } from "../../../lib/model/tensors.ts";
 import { LimitError } from "../../../lib/errors.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
-import { assertNear, json, using } from "../../support/models.ts";
-import { ROOT } from "../../support/program.ts";
+import { json, ROOT } from "../../support/fixtures.ts";
+import { tensorSource, using } from "../../support/models.ts";
+import { assertNear } from "../../support/numbers.ts";
 
 interface Case {
   readonly name: string;
@@ -44,14 +45,10 @@ function weights(index: number, shape: readonly number[]): Float32Array {
 
 /** A checkpoint of these tensors. */
 function sourceOf(tensors: Record<string, number[]>): TensorSource {
-  const names = Object.keys(tensors);
-  const bytes = new Map(names.map((name, n) => [name, new Uint8Array(weights(n, tensors[name]).buffer)]));
-  return {
-    path: "model",
-    names,
-    find: (name) => bytes.has(name) ? { dtype: "F32", shape: tensors[name], path: "model" } : undefined,
-    read: (name, offset, into) => into.set(bytes.get(name)!.subarray(offset, offset + into.length)),
-  };
+  const entries = Object.entries(tensors).map(([name, shape], n) =>
+    [name, { dtype: "F32", shape, bytes: new Uint8Array(weights(n, shape).buffer) }] as const
+  );
+  return tensorSource(Object.fromEntries(entries));
 }
 
 Deno.test(`parseConfig reads ${cases.length} configurations as transformers does`, () => {

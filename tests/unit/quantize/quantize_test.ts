@@ -1,32 +1,24 @@
-import { assert, assertEquals, assertInstanceOf, assertMatch, assertRejects, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertInstanceOf, assertMatch, assertRejects } from "@std/assert";
 import { CHUNK_BYTES } from "../../../lib/quantize/chunks.ts";
 import { CheckpointError, Refusal, SystemError } from "../../../lib/errors.ts";
 import { type BlockFormat, Q4B32, Q8B32, WIDTHS } from "../../../lib/format/blocks.ts";
 import { openCheckpoint } from "../../../lib/format/checkpoint.ts";
 import { planQuantize, quantize } from "../../../lib/quantize/quantize.ts";
-import { inTemporary, sha256, tree } from "../../support/program.ts";
+import { blockBytes, DECLARED, exactBytes, known, type KnownBlock, knownBlocks } from "../../support/blocks.ts";
+import { concat, utf8 } from "../../support/bytes.ts";
+import { inTemporary, sha256, tree, write } from "../../support/files.ts";
+import { fixture, TINY, WEIGHTS } from "../../support/fixtures.ts";
+import { assertRefused } from "../../support/refusals.ts";
 import {
-  blockBytes,
-  concat,
   container,
-  DECLARED,
   type Entry,
-  exactBytes,
   f32,
-  fixture,
   headerText,
-  known,
-  type KnownBlock,
-  knownBlocks,
   quantizedFile,
   safetensors,
-  TINY,
-  utf8,
-  write,
   writeShards,
-} from "../../support/testing.ts";
+} from "../../support/safetensors.ts";
 
-const MODEL = "model.safetensors";
 const blocks = knownBlocks();
 
 /** The known blocks that are exact in `dtype` and that both widths hold. */
@@ -47,7 +39,7 @@ async function run(source: string, out: string, format: BlockFormat, threads = 1
   const plan = planQuantize(openCheckpoint(source), format);
   const { model, digest } = await quantize(plan, out, { threads, force: false });
   const bytes = Deno.readFileSync(model);
-  assertEquals(model, `${out}/${MODEL}`);
+  assertEquals(model, `${out}/${WEIGHTS}`);
   assertEquals(digest, await sha256(model));
   assertEquals(bytes.length, plan.bytes);
   return bytes;
@@ -67,10 +59,10 @@ for (const bits of [4, 8] as const) {
     Deno.test(`quantize gives the known file of the tiny model at ${bits} bits, with ${threads} threads`, () =>
       inTemporary(async (directory) => {
         const expected = fixture<Record<string, { bytes: number; sha256: string }>>("tiny/expected.json");
-        assertEquals(await sha256(`${TINY}/${MODEL}`), expected.float.sha256);
+        assertEquals(await sha256(`${TINY}/${WEIGHTS}`), expected.float.sha256);
         const bytes = await run(TINY, `${directory}/out`, format, threads);
         assertEquals(bytes.length, expected[`q${bits}`].bytes);
-        assertEquals(await sha256(`${directory}/out/${MODEL}`), expected[`q${bits}`].sha256);
+        assertEquals(await sha256(`${directory}/out/${WEIGHTS}`), expected[`q${bits}`].sha256);
       }));
   }
 
@@ -81,7 +73,7 @@ for (const bits of [4, 8] as const) {
         const even = of.slice(0, of.length - of.length % 2);
         const one = matrix("one", dtype, of, 32, bits);
         const two = matrix("two", dtype, even.toReversed(), 64, bits);
-        write(directory, { [MODEL]: safetensors([one.source, two.source]) });
+        write(directory, { [WEIGHTS]: safetensors([one.source, two.source]) });
         const bytes = await run(directory, `${directory}/out`, format);
         assertSameFile(bytes, quantizedFile(bits, [one.target, two.target]));
       }));
@@ -100,7 +92,7 @@ for (const bits of [4, 8] as const) {
         { name: "flags", dtype: "BOOL", shape: [2], bytes: Uint8Array.from([0, 1]) },
       ];
       const { source, target } = matrix("m", "F32", soundBlocks("F32").slice(0, 4), 64, bits);
-      write(directory, { [MODEL]: safetensors([...kept.slice(0, 3), source, ...kept.slice(3)], { format: "pt" }) });
+      write(directory, { [WEIGHTS]: safetensors([...kept.slice(0, 3), source, ...kept.slice(3)], { format: "pt" }) });
       const plan = planQuantize(openCheckpoint(directory), format);
       assertEquals([plan.tensors.length, plan.quantized], [9, 1]);
       const bytes = await run(directory, `${directory}/out`, format);
@@ -116,7 +108,7 @@ for (const bits of [4, 8] as const) {
         `"empty":{"dtype":"F32","shape":[0],"data_offsets":[257,257]},` +
         `"first":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`;
       const bytes = [Uint8Array.from([1]), source.bytes, Uint8Array.from([2, 3])];
-      write(directory, { [MODEL]: container(header, ...bytes) });
+      write(directory, { [WEIGHTS]: container(header, ...bytes) });
       assertSameFile(
         await run(directory, `${directory}/out`, format),
         quantizedFile(bits, [
@@ -149,13 +141,15 @@ for (const bits of [4, 8] as const) {
       const empty = (name: string, shape: number[], dtype: string) => ({ name, shape, dtype, bytes: new Uint8Array() });
       const shapes = [[0, 32], [5, 0], [0, 0]];
       const vector = empty("v", [0], "I64");
-      write(directory, { [MODEL]: safetensors([vector, ...shapes.map((shape) => empty(`m${shape}`, shape, "BF16"))]) });
+      write(directory, {
+        [WEIGHTS]: safetensors([vector, ...shapes.map((shape) => empty(`m${shape}`, shape, "BF16"))]),
+      });
       const expected = [vector, ...shapes.map((shape) => empty(`m${shape}`, shape, format.name))];
       for (const threads of [1, 2]) {
         const bytes = await run(directory, `${directory}/out${threads}`, format, threads);
         assertSameFile(bytes, quantizedFile(bits, expected));
       }
-      write(`${directory}/nothing`, { [MODEL]: container("{}") });
+      write(`${directory}/nothing`, { [WEIGHTS]: container("{}") });
       assertSameFile(await run(`${directory}/nothing`, `${directory}/none`, format), quantizedFile(bits, []));
     }));
 
@@ -173,7 +167,7 @@ for (const bits of [4, 8] as const) {
       const kept = Uint8Array.from({ length: 2 * CHUNK_BYTES + 1 }, (_, n) => n % 251);
       const before: Entry = { name: "before", dtype: "U8", shape: [kept.length], bytes: kept };
       const after = f32("after", [3], (n) => n);
-      write(directory, { [MODEL]: safetensors([before, repeat(large.source), after]) });
+      write(directory, { [WEIGHTS]: safetensors([before, repeat(large.source), after]) });
       const expected = quantizedFile(bits, [before, repeat(large.target), after]);
       const done: number[] = [];
       for (const threads of [1, 2, 3]) {
@@ -212,7 +206,7 @@ Deno.test("quantize gives the files of the implementation in Python, and refuses
           continue;
         }
         const bytes = await run(from, `${from}-${key}`, format);
-        assertEquals([n, bytes.length, await sha256(`${from}-${key}/${MODEL}`)], [n, known.bytes, known.sha256]);
+        assertEquals([n, bytes.length, await sha256(`${from}-${key}/${WEIGHTS}`)], [n, known.bytes, known.sha256]);
         counts.same++;
       }
     }
@@ -247,8 +241,8 @@ Deno.test("planQuantize gives the sizes of the real model from its shapes alone"
       header[name] = { dtype: "BF16", shape, data_offsets: [at, at += 2 * shape.reduce((a, b) => a * b)] };
     }
     const text = JSON.stringify(header);
-    write(directory, { [MODEL]: container(text.padEnd(Math.ceil(text.length / 8) * 8)) });
-    Deno.truncateSync(`${directory}/${MODEL}`, real.float.bytes); // a hole: nothing of the data is on the disk
+    write(directory, { [WEIGHTS]: container(text.padEnd(Math.ceil(text.length / 8) * 8)) });
+    Deno.truncateSync(`${directory}/${WEIGHTS}`, real.float.bytes); // a hole: nothing of the data is on the disk
     for (const format of WIDTHS) {
       const plan = planQuantize(openCheckpoint(directory), format);
       const { bytes, tensors, quantized } = real[`q${format.bits}`];
@@ -261,10 +255,12 @@ Deno.test("planQuantize gives the sizes of the real model from its shapes alone"
 
 function refusedPlan(entries: Entry[], message: string, metadata?: Record<string, string>): Promise<void> {
   return inTemporary((directory) => {
-    write(directory, { [MODEL]: safetensors(entries, metadata) });
+    write(directory, { [WEIGHTS]: safetensors(entries, metadata) });
     for (const format of WIDTHS) {
-      const error = assertThrows(() => planQuantize(openCheckpoint(directory), format), CheckpointError);
-      assertEquals(error.message, `${directory}/${MODEL}: ${message}`);
+      assertRefused(
+        () => planQuantize(openCheckpoint(directory), format),
+        `${directory}/${WEIGHTS}: ${message}`,
+      );
     }
   });
 }
@@ -273,7 +269,7 @@ function refusedPlan(entries: Entry[], message: string, metadata?: Record<string
 function refusedBlock(entry: Entry, bits: number, message: string): Promise<void> {
   return inTemporary(async (directory) => {
     const good = f32("before", [64, 32], (n) => n);
-    write(`${directory}/in`, { [MODEL]: safetensors([good, entry, { ...good, name: "after" }]) });
+    write(`${directory}/in`, { [WEIGHTS]: safetensors([good, entry, { ...good, name: "after" }]) });
     const before = tree(directory);
     const format = bits === 4 ? Q4B32 : Q8B32;
     const plan = planQuantize(openCheckpoint(`${directory}/in`), format);
@@ -282,7 +278,7 @@ function refusedBlock(entry: Entry, bits: number, message: string): Promise<void
         () => quantize(plan, `${directory}/new/out`, { threads, force: false }),
         CheckpointError,
       );
-      assertEquals(error.message, `${directory}/in/${MODEL}: tensor "t": ${message}`);
+      assertEquals(error.message, `${directory}/in/${WEIGHTS}: tensor "t": ${message}`);
       assertEquals(tree(directory), before);
     }
   });
@@ -365,7 +361,7 @@ Deno.test("quantize names the first bad block of a tensor, in whichever chunk it
   inTemporary(async (directory) => {
     const rows = 3 * CHUNK_BYTES / 256; // three chunks of F32 rows of 64
     const bad = new Set([CHUNK_BYTES / 256 + 5, rows - 1].map((row) => row * 64 + 63));
-    write(directory, { [MODEL]: safetensors([f32("t", [rows, 64], (n) => bad.has(n) ? NaN : n % 5)]) });
+    write(directory, { [WEIGHTS]: safetensors([f32("t", [rows, 64], (n) => bad.has(n) ? NaN : n % 5)]) });
     const plan = planQuantize(openCheckpoint(directory), Q4B32);
     for (const threads of [1, 2, 3]) {
       const error = await assertRejects(
@@ -374,38 +370,38 @@ Deno.test("quantize names the first bad block of a tensor, in whichever chunk it
       );
       assertEquals(
         error.message,
-        `${directory}/${MODEL}: tensor "t": row ${CHUNK_BYTES / 256 + 5} column 63 (block 1): ` +
+        `${directory}/${WEIGHTS}: tensor "t": row ${CHUNK_BYTES / 256 + 5} column 63 (block 1): ` +
           "weight is NaN; only finite weights can be quantized",
       );
     }
-    assertEquals(tree(directory), [MODEL]);
+    assertEquals(tree(directory), [WEIGHTS]);
   }));
 
 Deno.test("quantize without force leaves what is there; with force it replaces it when the new one is whole", () =>
   inTemporary(async (directory) => {
     const out = `${directory}/out`;
-    write(`${directory}/good`, { [MODEL]: safetensors([f32("t", [1, 32], (n) => n)]) });
-    write(`${directory}/bad`, { [MODEL]: safetensors([f32("t", [1, 32], () => NaN)]) });
-    write(out, { [MODEL]: "old" });
+    write(`${directory}/good`, { [WEIGHTS]: safetensors([f32("t", [1, 32], (n) => n)]) });
+    write(`${directory}/bad`, { [WEIGHTS]: safetensors([f32("t", [1, 32], () => NaN)]) });
+    write(out, { [WEIGHTS]: "old" });
     const good = planQuantize(openCheckpoint(`${directory}/good`), Q4B32);
     const bad = planQuantize(openCheckpoint(`${directory}/bad`), Q4B32);
     const options = { threads: 1, force: true };
     await assertRejects(() => quantize(good, out, { ...options, force: false }), Refusal);
-    assertEquals(Deno.readTextFileSync(`${out}/${MODEL}`), "old");
+    assertEquals(Deno.readTextFileSync(`${out}/${WEIGHTS}`), "old");
     await assertRejects(() => quantize(bad, out, options), CheckpointError);
-    assertEquals(Deno.readTextFileSync(`${out}/${MODEL}`), "old");
+    assertEquals(Deno.readTextFileSync(`${out}/${WEIGHTS}`), "old");
     await quantize(good, out, options);
     assertEquals(openCheckpoint(out).width?.bits, 4);
-    assertEquals(tree(out), [MODEL]);
+    assertEquals(tree(out), [WEIGHTS]);
   }));
 
 Deno.test("quantize refuses the directory of its source", () =>
   inTemporary(async (directory) => {
-    write(directory, { [MODEL]: safetensors([f32("t", [1, 32], (n) => n)]) });
-    const before = await sha256(`${directory}/${MODEL}`);
+    write(directory, { [WEIGHTS]: safetensors([f32("t", [1, 32], (n) => n)]) });
+    const before = await sha256(`${directory}/${WEIGHTS}`);
     const plan = planQuantize(openCheckpoint(directory), Q4B32);
     await assertRejects(() => quantize(plan, `${directory}/.`, { threads: 1, force: true }), Refusal);
-    assertEquals([tree(directory), await sha256(`${directory}/${MODEL}`)], [[MODEL], before]);
+    assertEquals([tree(directory), await sha256(`${directory}/${WEIGHTS}`)], [[WEIGHTS], before]);
   }));
 
 Deno.test("quantize copies the files that a user needs, and says which of the needed ones are missing", () =>
@@ -420,12 +416,12 @@ Deno.test("quantize copies the files that a user needs, and says which of the ne
       "generation_config.json": "3",
       "tokenizer.model": Uint8Array.from([0, 0xff]),
     };
-    write(`${directory}/in`, { ...copied, [MODEL]: safetensors([]), "README.md": "", "other.json": "" });
+    write(`${directory}/in`, { ...copied, [WEIGHTS]: safetensors([]), "README.md": "", "other.json": "" });
     const plan = planQuantize(openCheckpoint(`${directory}/in`), Q8B32);
     write(`${directory}/in/additional_chat_templates`, { "default.jinja": "" });
     const { missing, left } = await quantize(plan, `${directory}/out`, { threads: 1, force: false });
     assertEquals([missing, left], [["merges.txt"], ["additional_chat_templates"]]);
-    assertEquals(tree(`${directory}/out`), [...Object.keys(copied), MODEL].sort());
+    assertEquals(tree(`${directory}/out`), [...Object.keys(copied), WEIGHTS].sort());
     for (const [name, content] of Object.entries(copied)) {
       const bytes = typeof content === "string" ? utf8(content) : content;
       assertEquals(Deno.readFileSync(`${directory}/out/${name}`), bytes, name);
@@ -446,7 +442,7 @@ Deno.test("quantize refuses a sidecar that is no regular file, a link out of the
         Deno.truncateSync(path, 200_000_001);
       },
     };
-    write(`${directory}/in`, { [MODEL]: safetensors([f32("t", [1, 32], (n) => n)]), "config.json": "{}" });
+    write(`${directory}/in`, { [WEIGHTS]: safetensors([f32("t", [1, 32], (n) => n)]), "config.json": "{}" });
     const plan = planQuantize(openCheckpoint(`${directory}/in`), Q4B32);
     for (const [problem, put] of Object.entries(make)) {
       for (const name of ["tokenizer.model", "chat_template.jinja", "chat_template.json"]) {
@@ -465,7 +461,7 @@ Deno.test("quantize leaves no file of another model beside its own, and replaces
   inTemporary(async (directory) => {
     const out = `${directory}/out`;
     const weights = safetensors([f32("t", [1, 32], (n) => n)]);
-    write(`${directory}/in`, { [MODEL]: weights, "config.json": "{}" });
+    write(`${directory}/in`, { [WEIGHTS]: weights, "config.json": "{}" });
     const plan = planQuantize(openCheckpoint(`${directory}/in`), Q4B32);
     for (
       const [name, force] of [["config.json", false], ["tokenizer.json", false], ["tokenizer.json", true]] as const
@@ -482,7 +478,7 @@ Deno.test("two calls of quantize for one directory: one ends well, and its file 
     const rows = 2 * CHUNK_BYTES / 128;
     for (const n of [1, 2, 3]) {
       write(`${directory}/${n}`, {
-        [MODEL]: safetensors([f32("t", [rows, 32], (k) => k % (7 * n))]),
+        [WEIGHTS]: safetensors([f32("t", [rows, 32], (k) => k % (7 * n))]),
         "config.json": `{"model": ${n}}`,
       });
     }
@@ -496,9 +492,9 @@ Deno.test("two calls of quantize for one directory: one ends well, and its file 
         const lost = results[1 - good];
         assertInstanceOf(lost, SystemError);
         assertMatch((lost as Error).message, /another process has written it in the meantime/);
-        assertEquals(await sha256(`${directory}/${out}/${MODEL}`), results[good]);
+        assertEquals(await sha256(`${directory}/${out}/${WEIGHTS}`), results[good]);
         assertEquals(Deno.readTextFileSync(`${directory}/${out}/config.json`), `{"model": ${good + 1}}`);
-        assertEquals(tree(`${directory}/${out}`), ["config.json", MODEL]);
+        assertEquals(tree(`${directory}/${out}`), ["config.json", WEIGHTS]);
       }
       Deno.removeSync(`${directory}/new`, { recursive: true });
     }
@@ -509,8 +505,8 @@ Deno.test("two calls of quantize for one directory: one ends well, and its file 
 Deno.test("quantize ends with the reason of its signal, and leaves nothing", () =>
   inTemporary(async (directory) => {
     const rows = 4 * CHUNK_BYTES / 128;
-    write(`${directory}/in`, { [MODEL]: safetensors([f32("t", [rows, 32], (n) => n % 9)]), "config.json": "{}" });
-    write(`${directory}/there`, { [MODEL]: "old" });
+    write(`${directory}/in`, { [WEIGHTS]: safetensors([f32("t", [rows, 32], (n) => n % 9)]), "config.json": "{}" });
+    write(`${directory}/there`, { [WEIGHTS]: "old" });
     const before = tree(directory);
     const plan = planQuantize(openCheckpoint(`${directory}/in`), Q4B32);
     for (const threads of [1, 2, 3]) {
@@ -532,7 +528,7 @@ Deno.test("quantize ends with the reason of its signal, and leaves nothing", () 
           assertEquals(error, reason);
           assertEquals(chunks, stop, when);
           assertEquals(tree(directory), before, when);
-          assertEquals(Deno.readTextFileSync(`${directory}/there/${MODEL}`), "old");
+          assertEquals(Deno.readTextFileSync(`${directory}/there/${WEIGHTS}`), "old");
         }
       }
     }

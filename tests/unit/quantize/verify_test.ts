@@ -5,25 +5,12 @@ import { Q4B32, Q8B32 } from "../../../lib/format/blocks.ts";
 import { openCheckpoint } from "../../../lib/format/checkpoint.ts";
 import { planQuantize, quantize } from "../../../lib/quantize/quantize.ts";
 import { type Against, type TensorReport, verify, verifyAgainst } from "../../../lib/quantize/verify.ts";
-import { inTemporary, sha256 } from "../../support/program.ts";
-import {
-  blockBytes,
-  concat,
-  DECLARED,
-  type Entry,
-  exactBytes,
-  f32,
-  fixture,
-  known,
-  knownBlocks,
-  quantizedFile,
-  safetensors,
-  TINY,
-  valuesOf,
-  write,
-} from "../../support/testing.ts";
+import { blockBytes, DECLARED, exactBytes, known, knownBlocks, valuesOf } from "../../support/blocks.ts";
+import { concat } from "../../support/bytes.ts";
+import { inTemporary, sha256, write } from "../../support/files.ts";
+import { fixture, TINY, WEIGHTS } from "../../support/fixtures.ts";
+import { type Entry, f32, quantizedFile, safetensors } from "../../support/safetensors.ts";
 
-const MODEL = "model.safetensors";
 const WIDTHS = { 4: Q4B32, 8: Q8B32 } as const;
 const SIZES = { 4: 18, 8: 34 } as const;
 
@@ -65,8 +52,8 @@ async function against(
   entries: Entry[],
   { threads = 1, source = [NORM, SOURCE, SCALAR] } = {},
 ): Promise<Against> {
-  write(`${directory}/source`, { [MODEL]: safetensors(source) });
-  write(`${directory}/quant`, { [MODEL]: quantizedFile(bits, entries) });
+  write(`${directory}/source`, { [WEIGHTS]: safetensors(source) });
+  write(`${directory}/quant`, { [WEIGHTS]: quantizedFile(bits, entries) });
   const [checkpoint, float] = [`${directory}/quant`, `${directory}/source`].map(openCheckpoint);
   return await verifyAgainst(checkpoint, float, { threads });
 }
@@ -131,7 +118,7 @@ for (const bits of [4, 8] as const) {
       for (const threads of [1, 2]) {
         const result = await against(directory, bits, [NORM, stored(bits), SCALAR], { threads });
         assertEquals(result.blocks, 16);
-        assertEquals(result.digests, [await sha256(`${directory}/quant/${MODEL}`)]);
+        assertEquals(result.digests, [await sha256(`${directory}/quant/${WEIGHTS}`)]);
         assertEquals(result.tensors.map(({ name, equal }) => [name, equal]), [
           ["norm", true],
           ["w", true],
@@ -183,8 +170,8 @@ for (const bits of [4, 8] as const) {
       ];
       for (const [entry, where] of cases) {
         const file = quantizedFile(bits, [NORM, entry, SCALAR]);
-        write(`${directory}/quant`, { [MODEL]: file });
-        const message = `${directory}/quant/${MODEL}: tensor "w": scale: ${where} is not finite; ` +
+        write(`${directory}/quant`, { [WEIGHTS]: file });
+        const message = `${directory}/quant/${WEIGHTS}: tensor "w": scale: ${where} is not finite; ` +
           "the file is damaged, make or download it again";
         for (const threads of [1, 2]) {
           const checkpoint = openCheckpoint(`${directory}/quant`);
@@ -240,7 +227,7 @@ for (const bits of [4, 8] as const) {
       for (const [entries, expected] of cases) {
         const result = await against(directory, bits, entries);
         assertEquals(differences(result), expected);
-        assertEquals(result.digests, [await sha256(`${directory}/quant/${MODEL}`)]);
+        assertEquals(result.digests, [await sha256(`${directory}/quant/${WEIGHTS}`)]);
       }
     }));
 
@@ -272,16 +259,16 @@ for (const bits of [4, 8] as const) {
           { name: "kept", equal: false, byte: 2 * CHUNK_BYTES + 77 },
           { name: "zeros", equal: false, row, block: 1 },
         ]);
-        assertEquals(differs.digests, [await sha256(`${directory}/quant/${MODEL}`)]);
+        assertEquals(differs.digests, [await sha256(`${directory}/quant/${WEIGHTS}`)]);
         const bad = changed(changed(good, (row * 3 + 2) * size + 1, 0x7c), (row * 3 + 4) * size + 1, 0x7c);
-        write(`${directory}/quant`, { [MODEL]: quantizedFile(bits, [kept, bad]) });
+        write(`${directory}/quant`, { [WEIGHTS]: quantizedFile(bits, [kept, bad]) });
         const error = await assertRejects(
           () => verify(openCheckpoint(`${directory}/quant`), { threads }),
           CheckpointError,
         );
         assertEquals(
           error.message,
-          `${directory}/quant/${MODEL}: tensor "zeros": scale: row ${row} block 2: the scale is not finite; ` +
+          `${directory}/quant/${WEIGHTS}: tensor "zeros": scale: row ${row} block 2: the scale is not finite; ` +
             "the file is damaged, make or download it again",
         );
       }
@@ -293,7 +280,7 @@ Deno.test("verifyAgainst: the error over all tensors weighs them by their square
     // One weight of each block is not exact at four bits: the scale is 1, 0.25 is stored as 0.
     const rows = (scale: number) => (n: number) => n % 32 === 0 ? 7 * scale : n % 32 === 1 ? 0.25 * scale : 0;
     const source = [f32("a", [2, 32], rows(1)), f32("b", [1, 32], rows(2)), f32("c", [1, 32], () => 0)];
-    write(directory, { [MODEL]: safetensors(source) });
+    write(directory, { [WEIGHTS]: safetensors(source) });
     await quantize(planQuantize(openCheckpoint(directory), Q4B32), `${directory}/out`, { threads: 1, force: false });
     const result = await verifyAgainst(openCheckpoint(`${directory}/out`), openCheckpoint(directory), { threads: 1 });
     const one = Math.sqrt(0.0625 / 49.0625);
@@ -308,7 +295,7 @@ Deno.test("verify reads a file that declares no width: there are no blocks in it
     const expected = fixture<Record<string, { sha256: string }>>("tiny/expected.json");
     const result = await verify(openCheckpoint(TINY), { threads: 1 });
     assertEquals(result, { digests: [expected.float.sha256], blocks: 0 });
-    write(directory, { [MODEL]: safetensors([]) });
+    write(directory, { [WEIGHTS]: safetensors([]) });
     assertEquals((await verify(openCheckpoint(directory), { threads: 2 })).blocks, 0);
   }));
 
@@ -326,7 +313,7 @@ Deno.test("verify gives one digest for each shard, in the order of their names",
     for (const threads of [1, 2]) {
       assertEquals(await verify(openCheckpoint(directory), { threads }), { digests, blocks: 16 });
     }
-    write(`${directory}/source`, { [MODEL]: safetensors([SCALAR, SOURCE, NORM]) });
+    write(`${directory}/source`, { [WEIGHTS]: safetensors([SCALAR, SOURCE, NORM]) });
     const source = openCheckpoint(`${directory}/source`);
     const result = await verifyAgainst(openCheckpoint(directory), source, { threads: 2 });
     assertEquals([differences(result), result.digests, result.blocks], [[], digests, 16]);
@@ -334,19 +321,19 @@ Deno.test("verify gives one digest for each shard, in the order of their names",
 
 Deno.test("verifyAgainst refuses a checkpoint that is not quantized, and a source that is", () =>
   inTemporary(async (directory) => {
-    write(`${directory}/float`, { [MODEL]: safetensors([SOURCE]) });
-    write(`${directory}/quant`, { [MODEL]: safetensors([stored(4)], DECLARED[4]) });
+    write(`${directory}/float`, { [WEIGHTS]: safetensors([SOURCE]) });
+    write(`${directory}/quant`, { [WEIGHTS]: safetensors([stored(4)], DECLARED[4]) });
     const [float, quant] = [`${directory}/float`, `${directory}/quant`].map(openCheckpoint);
     const plain = await assertRejects(() => verifyAgainst(float, float, { threads: 1 }), CheckpointError);
     assertEquals(
       plain.message,
-      `${directory}/float/${MODEL}: __metadata__: declares no width, so it is not a quantized checkpoint; ` +
+      `${directory}/float/${WEIGHTS}: __metadata__: declares no width, so it is not a quantized checkpoint; ` +
         "only those can be compared with a source",
     );
     const twice = await assertRejects(() => verifyAgainst(quant, quant, { threads: 1 }), CheckpointError);
     assertEquals(
       twice.message,
-      `${directory}/quant/${MODEL}: __metadata__ "format": already quantized to Q4B32; ` +
+      `${directory}/quant/${WEIGHTS}: __metadata__ "format": already quantized to Q4B32; ` +
         "quantize the float checkpoint that it was made from",
     );
   }));
@@ -358,7 +345,7 @@ Deno.test("verifyAgainst refuses a source whose weights can't be quantized, as q
     const error = await assertRejects(() => against(directory, 8, [stored(8)], { source: [source] }), CheckpointError);
     assertEquals(
       error.message,
-      `${directory}/source/${MODEL}: tensor "w": row 1 column 72 (block 2): weight is -Infinity; ` +
+      `${directory}/source/${WEIGHTS}: tensor "w": row 1 column 72 (block 2): weight is -Infinity; ` +
         "only finite weights can be quantized",
     );
   }));

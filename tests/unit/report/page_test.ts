@@ -1,31 +1,22 @@
 // The figures of a report by hand, and its page read by another parser.
 
 import { assert, assertEquals } from "@std/assert";
-import { type Decoder, trace } from "../../../lib/measure/compare.ts";
+import { trace } from "../../../lib/measure/compare.ts";
 import type { Config } from "../../../lib/model/config.ts";
 import { Q4B32 } from "../../../lib/format/blocks.ts";
 import type { Checkpoint } from "../../../lib/format/checkpoint.ts";
 import { decodeQuantized, figures, type QuantFigures, type Report } from "../../../lib/report/figures.ts";
 import { page } from "../../../lib/report/page.ts";
 import { DARK, LIGHT, type Scheme, STEPS } from "../../../lib/report/style.ts";
-import { attribute, madeUp, Page, textOf, within, withText, wrongFigures } from "../../support/report_page.ts";
+import { FakeModel } from "../../support/decoders.ts";
+import { attribute, Page, textOf, within, wrongFigures } from "../../support/report_page.ts";
+import { madeUp, withText } from "../../support/reports.ts";
 
 // ---------------------------------------------------------------- decoding
 
-/** A decoder of four tokens whose logits after each text are written down. */
-class Table implements Decoder {
-  #text: number[] = [];
-
-  constructor(readonly rows: Record<string, number[]>) {}
-
-  feed(ids: readonly number[]): Float32Array {
-    this.#text.push(...ids);
-    return Float32Array.from(this.rows[this.#text.join("")]);
-  }
-
-  rewind(position: number): void {
-    this.#text.length = position;
-  }
+/** A model of four tokens whose logits after each text are written down. */
+function table(rows: Record<string, number[]>): FakeModel {
+  return new FakeModel((text) => rows[text.join("")]);
 }
 
 const FLOAT = { "0": [0, 3, 1, 0], "01": [0, 0, 2, 1.5], "012": [1, 0, 0, 4], "0123": [7, 7, 0, 0] };
@@ -40,9 +31,9 @@ const QUANT = {
 
 Deno.test("decodeQuantized has the margins of the model's own answer, and what it chooses after the float model's", () => {
   const steps: number[] = [];
-  const traced = trace(new Table(FLOAT), [0], 3, () => steps.push(1));
+  const traced = trace(table(FLOAT), [0], 3, () => steps.push(1));
   assertEquals([traced.tokens, steps.length], [[1, 2, 3], 4]);
-  const { comparison, margins, agree, histogram } = decodeQuantized(new Table(QUANT), traced);
+  const { comparison, margins, agree, histogram } = decodeQuantized(table(QUANT), traced);
   assertEquals(comparison.tokens, [1, 3, 0]);
   assertEquals(margins, [0.5, 0.25, 4]);
   // 1 and 3 after the float model's tokens, not 2.
@@ -53,8 +44,8 @@ Deno.test("decodeQuantized has the margins of the model's own answer, and what i
 });
 
 Deno.test("decodeQuantized finds nothing to tell of a model that is the float model", () => {
-  const traced = trace(new Table(FLOAT), [0], 3);
-  const { comparison, margins, agree, histogram } = decodeQuantized(new Table(FLOAT), traced);
+  const traced = trace(table(FLOAT), [0], 3);
+  const { comparison, margins, agree, histogram } = decodeQuantized(table(FLOAT), traced);
   assertEquals([comparison.match, margins, agree], [true, [2, 0.5, 3], 3]);
   assertEquals(histogram.bins().counts, [12]);
 });
@@ -93,13 +84,13 @@ Deno.test("figures puts every tensor of either side in a row, and weighs a layer
     [q, [2, 32], "Q4B32", 36],
     [far, [1, 32], "Q4B32", 18],
   ]);
-  const traced = trace(new Table(FLOAT), [0], 3);
+  const traced = trace(table(FLOAT), [0], 3);
   const report = figures({
     program: "p",
     float: { checkpoint: float, config: { layers: 2, architecture: "A" } as Config, trace: traced },
     quants: [{
       checkpoint: stored,
-      measured: decodeQuantized(new Table(QUANT), traced),
+      measured: decodeQuantized(table(QUANT), traced),
       against: {
         digests: [],
         blocks: 0,
@@ -154,14 +145,14 @@ Deno.test("figures puts every tensor of either side in a row, and weighs a layer
 });
 
 Deno.test("figures calls checkpoints by their paths where their names are alike", () => {
-  const traced = trace(new Table(FLOAT), [0], 1);
+  const traced = trace(table(FLOAT), [0], 1);
   const config = { layers: 0 } as Config;
   const against = { digests: [], blocks: 0, rms: 0, tensors: [] };
   const { model, quants } = figures({
     program: "p",
     float: { checkpoint: checkpoint("model.safetensors", undefined, []), config, trace: traced },
     quants: ["a/q/model.safetensors", "./r/", "b/q"].map((path) => {
-      return { checkpoint: checkpoint(path, Q4B32, []), measured: decodeQuantized(new Table(QUANT), traced), against };
+      return { checkpoint: checkpoint(path, Q4B32, []), measured: decodeQuantized(table(QUANT), traced), against };
     }),
   });
   assertEquals(model.name, "model.safetensors");

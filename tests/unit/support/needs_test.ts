@@ -1,8 +1,9 @@
 /** What `needs` declares, in the words of `deno test`, with and without what a test asks for. */
 
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { inTemporary, type Ran, ROOT, text } from "../../support/program.ts";
-import { write } from "../../support/testing.ts";
+import { inTemporary, write } from "../../support/files.ts";
+import { ROOT } from "../../support/fixtures.ts";
+import { execute, type Ran } from "../../support/program.ts";
 
 /** Runs one test that asks for `what`, on a PATH with nothing but a program `thing` and a `script` that fails. */
 async function test(what: string, env: Record<string, string> = {}): Promise<Ran> {
@@ -16,9 +17,9 @@ async function test(what: string, env: Record<string, string> = {}): Promise<Ran
       "not-executable": "",
     });
     for (const name of ["thing", "script"]) Deno.chmodSync(`${directory}/${name}`, 0o755);
-    const all = { NO_COLOR: "1", PATH: directory, CI: "", ...env };
+    const all = { PATH: directory, CI: "", ...env };
     const args = ["test", "--no-check", "--allow-all", "--config", `${ROOT}deno.json`, `${directory}/one_test.ts`];
-    ran = text(await new Deno.Command(Deno.execPath(), { args, env: all }).output());
+    ran = await execute(Deno.execPath(), args, { env: all });
   });
   return ran!;
 }

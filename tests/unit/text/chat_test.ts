@@ -10,8 +10,10 @@ import { momentOf, strftime } from "../../../lib/text/jinja/dates.ts";
 import { TemplateError, Unsupported } from "../../../lib/text/jinja/limits.ts";
 import { render } from "../../../lib/text/jinja/render.ts";
 import { type ChatCase, chatFixture, moment } from "../../support/chat_cases.ts";
-import { inTemporary, ROOT } from "../../support/program.ts";
-import { Random, write } from "../../support/testing.ts";
+import { inTemporary, write } from "../../support/files.ts";
+import { ROOT } from "../../support/fixtures.ts";
+import { execute } from "../../support/program.ts";
+import { Random } from "../../support/random.ts";
 
 const { cases, formats, dates, characters, directories, now } = chatFixture();
 const NOW = moment(now);
@@ -303,19 +305,18 @@ Deno.test("momentOf tells the local time", () => {
 });
 
 Deno.test("bench/chat.ts compares cases with permission to read alone, as its documentation runs it", () =>
-  inTemporary((directory) => {
+  inTemporary(async (directory) => {
     const variables = { messages: [] };
     const lines = [["a{{ 1 }}", "a1"], ["a{{ 1 }}", "a2"]].map(([template, text], n) =>
       JSON.stringify({ name: `case ${n}`, template, variables, now: [2024, 2, 29, 13, 5, 9, 0], text })
     );
-    const compare = (...cases: string[]) => {
+    const compare = async (...cases: string[]) => {
       write(directory, { "cases.jsonl": cases.join("\n") });
       const args = ["run", "--frozen", "--allow-read", "bench/chat.ts", join(directory, "cases.jsonl")];
-      const { code, stdout, stderr } = new Deno.Command(Deno.execPath(), { args, cwd: ROOT }).outputSync();
-      const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
-      assert(code < 2 && !text(stderr).includes("error"), text(stderr));
-      return [code, text(stdout).includes("differing: 0")];
+      const { code, out, err } = await execute(Deno.execPath(), args, { cwd: ROOT });
+      assert(code < 2 && !err.includes("error"), err);
+      return [code, out.includes("differing: 0")];
     };
-    assertEquals(compare(lines[0]), [0, true]);
-    assertEquals(compare(...lines), [1, false]);
+    assertEquals(await compare(lines[0]), [0, true]);
+    assertEquals(await compare(...lines), [1, false]);
   }));

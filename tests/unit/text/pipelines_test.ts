@@ -4,23 +4,11 @@
 import { assert, assertEquals } from "@std/assert";
 import { readSpecialTokens } from "../../../lib/text/special_tokens.ts";
 import { loadTokenizer, type Tokenizer } from "../../../lib/text/tokenizer.ts";
-import { CheckpointError } from "../../../lib/errors.ts";
-import { json } from "../../support/models.ts";
-import { inTemporary, ROOT } from "../../support/program.ts";
-import { write } from "../../support/testing.ts";
+import { inTemporary, write } from "../../support/files.ts";
+import { json, ROOT } from "../../support/fixtures.ts";
+import { attempt } from "../../support/refusals.ts";
 
 const FIXTURES = `${ROOT}fixtures/tokenizers`;
-
-/** What an action gives, or undefined where it refuses in one line. */
-function tried<T>(action: () => T): T | undefined {
-  try {
-    return action();
-  } catch (error) {
-    if (!(error instanceof CheckpointError)) throw error;
-    assert(!error.message.includes("\n"), error.message);
-    return undefined;
-  }
-}
 
 /** The text of ids that come one by one. */
 function streamed(tokenizer: Tokenizer, ids: readonly number[]): string {
@@ -42,7 +30,7 @@ Deno.test("random tokenizers give the ids and texts of the tokenizers library, o
   await inTemporary((directory) => {
     for (const { file, texts, odd, answers } of cases) {
       write(directory, { "tokenizer.json": JSON.stringify(file) });
-      const tokenizer = tried(() => loadTokenizer(directory, "encode"));
+      const tokenizer = attempt(() => loadTokenizer(directory, "encode"));
       if (tokenizer === undefined || answers === null) {
         const kind = tokenizer !== undefined
           ? "refused_by_the_library"
@@ -55,17 +43,17 @@ Deno.test("random tokenizers give the ids and texts of the tokenizers library, o
       texts.forEach((text, n) => {
         const expected = answers.ids[n];
         if (expected !== null) {
-          assertEquals(tried(() => tokenizer.encode(text)), expected, JSON.stringify([file, text]));
+          assertEquals(attempt(() => tokenizer.encode(text)), expected, JSON.stringify([file, text]));
         }
       });
       answers.whole.forEach((expected, n) => {
         if (expected !== null) {
-          assertEquals(tried(() => tokenizer.encode(texts[n], true)), expected, JSON.stringify(file));
+          assertEquals(attempt(() => tokenizer.encode(texts[n], true)), expected, JSON.stringify(file));
         }
       });
       odd.forEach((ids, n) => {
         if (answers.decoded[n] === null) return;
-        assertEquals(tried(() => tokenizer.decode(ids)), answers.decoded[n]!, JSON.stringify([file, ids]));
+        assertEquals(attempt(() => tokenizer.decode(ids)), answers.decoded[n]!, JSON.stringify([file, ids]));
         assertEquals(streamed(tokenizer, ids), answers.decoded[n], JSON.stringify([file, ids]));
       });
       tally.equal++;
@@ -90,7 +78,7 @@ Deno.test("tokens that any of the files names count as they do in transformers",
         [name, content]: [string, unknown],
       ) => [name, typeof content === "string" ? content : JSON.stringify(content)];
       write(directory, Object.fromEntries(Object.entries(files).map(text)));
-      const tokenizer = tried(() => loadTokenizer(directory, "encode"));
+      const tokenizer = attempt(() => loadTokenizer(directory, "encode"));
       tally[tokenizer === undefined ? "refused" : "equal"]++;
       if (tokenizer !== undefined) {
         assertEquals(texts.map((text) => tokenizer.encode(text)), answers?.ids, JSON.stringify(files));

@@ -14,9 +14,8 @@ import {
   union,
 } from "../../../lib/text/unicode.ts";
 import { sha256 } from "../../../lib/files/write.ts";
-import { json } from "../../support/models.ts";
-import { ROOT } from "../../support/program.ts";
-import { Random } from "../../support/testing.ts";
+import { json, ROOT } from "../../support/fixtures.ts";
+import { Random } from "../../support/random.ts";
 
 const FIXTURES = `${ROOT}fixtures/tokenizers`;
 const MARK = "\ue000";

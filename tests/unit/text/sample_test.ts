@@ -3,7 +3,7 @@
 import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
 import { NumericError } from "../../../lib/errors.ts";
 import { pick, Sampler, weights } from "../../../lib/text/sample.ts";
-import { fixture } from "../../support/testing.ts";
+import { fixture } from "../../support/fixtures.ts";
 
 interface Case {
   row: number;

@@ -1,15 +1,16 @@
 // Text to ids and back. fixtures/tokenizers holds what the `tokenizers` library of Python and Rust gives for 1,000 strings.
 
-import { assert, assertEquals, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { loadTokenizer, type Tokenizer } from "../../../lib/text/tokenizer.ts";
 import { CheckpointError } from "../../../lib/errors.ts";
-import { json } from "../../support/models.ts";
-import { inTemporary, ROOT } from "../../support/program.ts";
-import { Random, write } from "../../support/testing.ts";
+import { inTemporary, write } from "../../support/files.ts";
+import { json, ROOT } from "../../support/fixtures.ts";
+import { Random } from "../../support/random.ts";
+import { assertRefused, checkRefusal } from "../../support/refusals.ts";
+import { KINDS } from "../../support/tokenizers.ts";
 
 const FIXTURES = `${ROOT}fixtures/tokenizers`;
 const STRINGS: string[] = json(`${FIXTURES}/strings.json`);
-const KINDS = ["smollm", "llama3", "qwen2", "llama2", "metaspace"];
 
 interface Answers {
   whole: number[];
@@ -228,8 +229,7 @@ Deno.test("a tokenizer.json with rules that are not known is refused by name", a
     for (const [changes, problem] of cases) {
       write(directory, { "tokenizer.json": JSON.stringify(small(changes)) });
       const load = () => loadTokenizer(directory, "encode", { remedy: "use --ids" });
-      const error = assertThrows(load, CheckpointError, undefined, problem);
-      assertEquals(error.message, `${directory}/tokenizer.json: ${problem}; use --ids`);
+      assertRefused(load, `${directory}/tokenizer.json: ${problem}; use --ids`, CheckpointError, problem);
     }
   });
 });
@@ -308,8 +308,10 @@ Deno.test("ids that the model lacks are refused when the tokenizer is loaded", a
     for (const [file, vocabulary, problem] of cases) {
       write(directory, { "tokenizer.json": JSON.stringify(file) });
       loadTokenizer(directory, "encode", { vocabulary: 10 });
-      const error = assertThrows(() => loadTokenizer(directory, "encode", { vocabulary }), CheckpointError);
-      assertEquals(error.message, `${directory}/tokenizer.json: ${problem}`);
+      assertRefused(
+        () => loadTokenizer(directory, "encode", { vocabulary }),
+        `${directory}/tokenizer.json: ${problem}`,
+      );
     }
     // A token that no file gives an id gets the next one, which is refused where a text has it.
     write(directory, {
@@ -337,9 +339,11 @@ Deno.test("what files ask for has an end", async () => {
     for (const changes of encoded) {
       write(directory, { "tokenizer.json": JSON.stringify(small(changes)) });
       const { encode } = loadTokenizer(directory, "encode")!;
-      const error = tried(() => encode("a".repeat(100)));
-      if (error !== undefined) {
-        assert(/tokenizer\.json: .*(this text)/.test(error.message) && !error.message.includes("\n"), error.message);
+      try {
+        encode("a".repeat(100));
+      } catch (error) {
+        checkRefusal(error);
+        assertMatch((error as Error).message, /tokenizer\.json: .*(this text)/);
       }
     }
     // White space that belongs to many tokens is looked at once.
@@ -356,15 +360,6 @@ Deno.test("what files ask for has an end", async () => {
     assertEquals(loadTokenizer(directory, "decode")!.decode([0, 2, 1]), "bb");
   });
 });
-
-function tried(action: () => void): CheckpointError | undefined {
-  try {
-    action();
-  } catch (error) {
-    if (error instanceof CheckpointError) return error;
-    throw error;
-  }
-}
 
 Deno.test("replacements are texts", async () => {
   const replace = { type: "Replace", pattern: { String: "x" }, content: "$&$1$$" };
