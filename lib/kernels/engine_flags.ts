@@ -36,7 +36,7 @@ export function engineFlags(
     // So Pool never allocates the last 64 KiB of the 4 GiB, which is more than any such offset: a kernel that runs past
     // the last area ends the process. Bounds checks don't catch accesses to other areas of the same memory either.
     // Those are ruled out by the layout (pool.ts) and the checks of all sizes and indexes (checks.ts);
-    // tests/unit/kernels/fuzz_test.ts tests this with guards around the areas.
+    // tests/unit/kernels/pool_fuzz_test.ts tests this with guards around the areas.
     checked ? "--wasm-bounds-checks" : UNCHECKED,
     // With AVX2, V8 merges pairs of 128-bit operations into 256-bit ones. It does so for x86-64 only, and for other
     // systems than Linux not every build knows the flag.

@@ -4,7 +4,6 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { permissionFlags } from "../../lib/cli/permissions.ts";
-import { processStatus, signalIsIgnored } from "../../lib/libc.ts";
 import { inTemporary, write } from "../support/files.ts";
 import { ROOT } from "../support/fixtures.ts";
 import { needs } from "../support/needs.ts";
@@ -111,15 +110,6 @@ function hugePagesAreKnown(): boolean {
     return false;
   }
 }
-
-needs("processStatus is /proc/self/status", { files: ["/proc/self/status"] }, () => {
-  const lines = (text: string) => text.split("\n").filter((line) => /^(Name|Pid|Uid|Cpus_allowed|SigIgn):/.test(line));
-  const found = lines(processStatus()!);
-  assertEquals(found.length, 5);
-  assertEquals(found, lines(Deno.readTextFileSync("/proc/self/status")));
-  // SIGPIPE is what Deno ignores.
-  assertEquals([1, 2, 13, 15].map(signalIsIgnored), [false, false, true, false]);
-});
 
 Deno.test("on Windows the program says in one line what to do, whatever it is asked", () =>
   inTemporary(async (directory) => {

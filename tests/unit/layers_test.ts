@@ -130,6 +130,49 @@ Deno.test("every exported symbol of lib has a doc comment", () => {
 });
 
 /** What users import; see `exports` of deno.json. */
+/** Tests of tests/unit that are not of one module. */
+const OF_NO_MODULE: Readonly<Record<string, string>> = {
+  "tests/unit/layers_test.ts": "reads all modules",
+  "tests/unit/support/needs_test.ts": "tests a helper of tests",
+};
+
+/** Modules that no test of their folder uses, and what tests them. */
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  "lib/cli/permissions.ts": "tests/program/startup_test.ts",
+  "lib/cli/revision.ts": "tests/program/cli_test.ts",
+  "lib/cli/startup.ts": "tests/program/startup_test.ts",
+  "lib/model/load.ts": "tests/support/models.ts",
+};
+
+const tests = tree(`${ROOT}tests/unit`).map((path) => `tests/unit/${path}`).filter((path) => path.endsWith("_test.ts"));
+
+/** The folder of lib that a module or a test of tests/unit belongs to. */
+function folderOf(path: string): string {
+  return path.replace(/^tests\/unit\//, "lib/").split("/").slice(0, -1)[1] ?? "";
+}
+
+Deno.test("a test of tests/unit lies where its module lies in lib, and its name begins with the module's", () => {
+  const stray = tests.filter((test) => {
+    const place = test.replace(/^tests\/unit\//, "lib/").replace(/_test\.ts$/, "");
+    return !files.some((file) => place === file.slice(0, -3) || place.startsWith(`${file.slice(0, -3)}_`));
+  });
+  assertEquals(stray, Object.keys(OF_NO_MODULE));
+});
+
+Deno.test("every module is used by a test of its folder, itself or through modules of the folder", () => {
+  const used = new Set<string>();
+  const use = (path: string, folder: string) => {
+    if (!files.includes(path) || folderOf(path) !== folder || used.has(path)) return;
+    used.add(path);
+    for (const target of imports(path)) use(target, folder);
+  };
+  for (const test of tests) for (const target of imports(test)) use(target, folderOf(test));
+  // Those modules only re-export, and the build runs in CI.
+  const own = modules.filter((path) => !/^main\.ts$|\/mod\.ts$/.test(path));
+  assertEquals(own.filter((path) => !used.has(path)), Object.keys(ELSEWHERE));
+  for (const test of Object.values(ELSEWHERE)) assertEquals(Deno.statSync(ROOT + test).isFile, true);
+});
+
 const ENTRIES = modules.filter((path) => path.endsWith("/mod.ts"));
 
 Deno.test("deno.json exports every mod.ts, which no module of lib imports", () => {

@@ -7,11 +7,13 @@ import {
   F16,
   F32,
   F64,
+  floatNamed,
   type Format,
   FORMATS,
   matrixBytes,
   Q4B32,
   Q8B32,
+  widthNamed,
   WIDTHS,
 } from "../../../lib/format/blocks.ts";
 import { blockBytes, exactBytes, known, knownBlocks, singles, valuesOf } from "../../support/blocks.ts";
@@ -152,4 +154,10 @@ Deno.test("encodeBlock stores zeros of no sign for negative zeros and for a scal
       assertEquals(out, new Uint8Array(format.blockBytes), bits.toString(16));
     }
   }
+});
+
+Deno.test("widthNamed and floatNamed throw for what they don't name", () => {
+  assertEquals([floatNamed("F64"), floatNamed("BF16"), widthNamed("Q4B32").bits], [F64, BF16, 4]);
+  for (const name of ["Q5B32", "F32", "I8", ""]) assertThrows(() => widthNamed(name), RangeError, name);
+  for (const name of ["Q4B32", "I8", ""]) assertThrows(() => floatNamed(name), RangeError, name);
 });

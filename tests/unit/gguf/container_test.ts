@@ -1,16 +1,11 @@
-// GGUF: the container and ggml's blocks. The files and the decoded weights are those of llama.cpp's Python package
-// (fixtures/gguf).
+// The container of GGUF. The file was written by llama.cpp's Python package (fixtures/gguf).
 
-import { assert, assertEquals, assertThrows } from "@std/assert";
+import { assertEquals, assertThrows } from "@std/assert";
 import { CheckpointError } from "../../../lib/errors.ts";
-import { f16IsFinite } from "../../../lib/format/floats.ts";
-import { fromQ4B32, READABLE, toQ4B32 } from "../../../lib/gguf/types.ts";
 import { type Gguf, parseGguf, serializeGguf } from "../../../lib/gguf/container.ts";
-import { blockBytes, knownBlocks, valuesOf } from "../../support/blocks.ts";
 import { concat, utf8 } from "../../support/bytes.ts";
 import { fixture, ROOT } from "../../support/fixtures.ts";
 import { byteSource } from "../../support/gguf.ts";
-import { Random } from "../../support/random.ts";
 import { assertRefused } from "../../support/refusals.ts";
 
 const TYPES = Deno.readFileSync(`${ROOT}fixtures/gguf/types.gguf`);
@@ -101,17 +96,6 @@ Deno.test("parseGguf reads arrays of every type as typed arrays", () => {
   assertEquals(parse(none).metadata.get("none"), { type: "f64", values: new Float64Array() });
 });
 
-for (const { name } of READABLE) {
-  Deno.test(`${name} decodes as gguf.quants does`, () => {
-    const tensor = parse(TYPES).tensors.find((tensor) => tensor.name === `${name}.weight`)!;
-    assertEquals([tensor.type.name, tensor.shape], [name, [2, 64]]);
-    const { type, offset } = tensor;
-    const values = new Float32Array(128);
-    type.decode!(new DataView(TYPES.buffer), offset, 128 / type.blockWeights, values);
-    assertEquals([...new Uint32Array(values.buffer)], expected.decoded[name].map((hex) => parseInt(hex, 16)));
-  });
-}
-
 Deno.test("parseGguf gives tensors their places, slowest dimension first", () => {
   const { tensors } = parse(TYPES);
   assertEquals(tensors.map(({ name }) => name), [...Object.keys(expected.decoded).map((n) => `${n}.weight`), "scalar"]);
@@ -144,37 +128,6 @@ Deno.test("serializeGguf writes headers larger than its first buffer", () => {
   const values = Array.from({ length: 50_000 }, (_, n) => `token ${n}`);
   const written = serializeGguf(new Map([["tokens", { type: "string", values }]]), []);
   assertEquals(parse(written).metadata.get("tokens"), { type: "string", values });
-});
-
-// ---------------------------------------------------------------- Q4_0 and Q4B32
-
-Deno.test("fromQ4B32 keeps every value of the known blocks, and toQ4B32 undoes it", () => {
-  const q4 = READABLE.find(({ name }) => name === "Q4_0")!;
-  const blocks = knownBlocks().filter(({ q4 }) => q4.payload !== undefined).map(({ q4 }) => blockBytes(q4));
-  assert(blocks.length > 50);
-  const bytes = concat(...blocks);
-  fromQ4B32(bytes);
-  const values = new Float32Array(32 * blocks.length);
-  q4.decode!(new DataView(bytes.buffer), 0, blocks.length, values);
-  assertEquals([...values].map((x) => x + 0), blocks.flatMap((block) => valuesOf(4, block)).map((x) => x + 0));
-  toQ4B32(bytes);
-  assertEquals(bytes, concat(...blocks));
-});
-
-Deno.test("toQ4B32 keeps every value of random blocks", () => {
-  const random = new Random(5);
-  const bytes = Uint8Array.from({ length: 18 * 200 }, () => random.bits());
-  for (let at = 0; at < bytes.length; at += 18) {
-    if (!f16IsFinite(bytes[at] | bytes[at + 1] << 8)) bytes[at + 1] = 0;
-  }
-  const values = new Float32Array(32 * 200);
-  READABLE.find(({ name }) => name === "Q4_0")!.decode!(new DataView(bytes.buffer), 0, 200, values);
-  const before = bytes.slice();
-  toQ4B32(bytes);
-  const blocks = Array.from({ length: 200 }, (_, n) => bytes.subarray(18 * n, 18 * n + 18));
-  assertEquals([...values].map((x) => x + 0), blocks.flatMap((block) => valuesOf(4, block)).map((x) => x + 0));
-  fromQ4B32(bytes);
-  assertEquals(bytes, before);
 });
 
 // ---------------------------------------------------------------- what is refused

@@ -1,9 +1,9 @@
 // Regular expressions of tokenizers. fixtures/tokenizers/regexes.json holds what the `tokenizers` library finds.
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { Steps, TooManySteps } from "../../../lib/text/regex/machine.ts";
-import { Pattern } from "../../../lib/text/regex/pattern.ts";
-import { UnsupportedPattern } from "../../../lib/text/regex/tree.ts";
+import { Steps, TooManySteps } from "../../../../lib/text/regex/machine.ts";
+import { Pattern } from "../../../../lib/text/regex/pattern.ts";
+import { UnsupportedPattern } from "../../../../lib/text/regex/tree.ts";
 import {
   CodePoints,
   complement,
@@ -12,10 +12,10 @@ import {
   NUMERICS,
   property,
   union,
-} from "../../../lib/text/unicode.ts";
-import { sha256 } from "../../../lib/files/write.ts";
-import { json, ROOT } from "../../support/fixtures.ts";
-import { Random } from "../../support/random.ts";
+} from "../../../../lib/text/unicode.ts";
+import { sha256 } from "../../../../lib/files/write.ts";
+import { json, ROOT } from "../../../support/fixtures.ts";
+import { Random } from "../../../support/random.ts";
 
 const FIXTURES = `${ROOT}fixtures/tokenizers`;
 const MARK = "\ue000";

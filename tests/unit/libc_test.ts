@@ -1,10 +1,13 @@
-// Whether the kernel takes the advice, by its own account of the mapping (proc_pid_smaps(5)).
+// The functions of the C library. Whether the kernel takes the advice is its own account of the mapping
+// (proc_pid_smaps(5)).
 
 import { assert, assertEquals } from "@std/assert";
-import { exists } from "../../../lib/files/read.ts";
-import { adviseHugePages } from "../../../lib/libc.ts";
-import { ROOT } from "../../support/fixtures.ts";
-import { needs } from "../../support/needs.ts";
+import { exists } from "../../lib/files/read.ts";
+import { adviseHugePages, processStatus, signalIsIgnored } from "../../lib/libc.ts";
+import { inTemporary, write } from "../support/files.ts";
+import { ROOT } from "../support/fixtures.ts";
+import { needs } from "../support/needs.ts";
+import { execute } from "../support/program.ts";
 
 const SETTING = "/sys/kernel/mm/transparent_hugepage/enabled";
 
@@ -36,21 +39,22 @@ needs(
 
 Deno.test("adviseHugePages does nothing, and asks nobody, without the permission", async () => {
   const script = `
-    import { adviseHugePages } from "${new URL("../../../lib/libc.ts", import.meta.url)}";
+    import { adviseHugePages } from "${new URL("../../lib/libc.ts", import.meta.url)}";
     adviseHugePages(new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true }), 0);
     console.log("went on");
   `;
-  const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "--no-check", "--config", `${ROOT}deno.json`, "-"],
-    stdin: "piped",
-    stdout: "piped",
-    stderr: "piped",
-    env: { NO_COLOR: "1" },
-  }).spawn();
-  const writer = child.stdin.getWriter();
-  await writer.write(new TextEncoder().encode(script));
-  await writer.close();
-  const { code, stdout, stderr } = await child.output();
-  const [out, err] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
-  assertEquals([code, out, err], [0, "went on\n", ""]);
+  await inTemporary(async (directory) => {
+    write(directory, { "advise.ts": script });
+    const args = ["run", "--no-check", "--config", `${ROOT}deno.json`, `${directory}/advise.ts`];
+    assertEquals(await execute(Deno.execPath(), args), { code: 0, out: "went on\n", err: "" });
+  });
+});
+
+needs("processStatus is /proc/self/status", { files: ["/proc/self/status"] }, () => {
+  const lines = (text: string) => text.split("\n").filter((line) => /^(Name|Pid|Uid|Cpus_allowed|SigIgn):/.test(line));
+  const found = lines(processStatus()!);
+  assertEquals(found.length, 5);
+  assertEquals(found, lines(Deno.readTextFileSync("/proc/self/status")));
+  // SIGPIPE is what Deno ignores.
+  assertEquals([1, 2, 13, 15].map(signalIsIgnored), [false, false, true, false]);
 });

@@ -4,16 +4,12 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import {
   ACTIVATIONS,
-  BF16,
   blockFormat,
   BlockRefusal,
   encodeBlock,
   F32,
-  F64,
   type FloatFormat,
-  floatNamed,
   FORMATS,
-  widthNamed,
 } from "../../../lib/format/blocks.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "../../../lib/kernels/codec_wasm.ts";
 import { BadScale, type Operations } from "../../../lib/kernels/operations.ts";
@@ -140,12 +136,6 @@ Deno.test("a scale of a width without kernels that is not finite is refused, wit
       assertEquals(assertThrows(load, BadScale).block, 41);
     });
   }
-});
-
-Deno.test("widthNamed and floatNamed throw for what they don't name", () => {
-  assertEquals([floatNamed("F64"), floatNamed("BF16"), widthNamed("Q4B32").bits], [F64, BF16, 4]);
-  for (const name of ["Q5B32", "F32", "I8", ""]) assertThrows(() => widthNamed(name), RangeError, name);
-  for (const name of ["Q4B32", "I8", ""]) assertThrows(() => floatNamed(name), RangeError, name);
 });
 
 Deno.test("Pool throws for a format whose kind there is not", () => {
