@@ -1,7 +1,7 @@
 // The page of a report, read by another parser.
 
 import { assert, assertEquals } from "@std/assert";
-import { type QuantFigures, type Report } from "../../../lib/report/figures.ts";
+import type { QuantFigures, Report } from "../../../lib/report/figures.ts";
 import { page } from "../../../lib/report/page.ts";
 import { attribute, Page, textOf, within, wrongFigures } from "../../support/report_page.ts";
 import { madeUp, withText } from "../../support/reports.ts";
