@@ -18,6 +18,8 @@ import { BLOCK_F32, COLUMNS, GROUP } from "./wasm/layout.ts";
 export interface Work {
   readonly tasks: number;
   readonly task: (n: number) => void;
+  /** The same work for a thread without others, where it has fewer and larger tasks. */
+  readonly alone?: Pick<Work, "tasks" | "task">;
   /** Prefetches the n-th cache lines of the weights that this thread will need first. */
   readonly ahead?: (n: number) => void;
 }

@@ -298,14 +298,9 @@ export class Pool implements Operations {
     this.#record("end", { tokens: 0 });
     thread.clear(this.#epoch, this.#count);
     this.#count = 0;
-    if (!thread.alone) this.#release(thread);
-    thread.run(this.#epoch);
-  }
-
-  /** Releases the program to the workers. */
-  #release(thread: Thread): void {
-    this.#released = this.#epoch;
-    thread.release(this.#epoch);
+    const { alone } = thread;
+    if (!alone) this.#released = this.#epoch;
+    thread.lead(this.#epoch, alone);
   }
 
   /**
@@ -374,7 +369,8 @@ export class Pool implements Operations {
     }
     thread.commands.write(placeOf(this.#epoch, 0), "exit", { tokens: 0 });
     thread.clear(this.#epoch, 1);
-    this.#release(thread);
+    this.#released = this.#epoch;
+    thread.release(this.#epoch);
     this.#thread = undefined;
     this.#count = 0;
   }

@@ -51,24 +51,28 @@ export function projectWork(view: View, command: Project, matrices: readonly Mat
   const most = quads ? QUAD_TILE : GROUP_TILE / 2;
   const unitProducts = (quads ? STREAMS : 2) * GROUP * COLUMNS * blocks * tokens * (gated ? 2 : 1);
   const least = Math.ceil(TASK_PRODUCTS / unitProducts);
-  const perThread = threads === 1 ? 1 : Math.min(TASKS, Math.floor(total / (threads * least)));
-  const count = Math.max(Math.ceil(total / most), Math.min(total, Math.max(1, perThread) * threads));
-  const task = (n: number) => {
-    const start = Math.floor(n * total / count);
-    const end = Math.floor((n + 1) * total / count);
-    let before = 0;
-    for (const { units, run } of parts) {
-      const from = Math.max(start - before, 0);
-      const to = Math.min(end - before, units);
-      before += units;
-      if (from < to) run(from, to);
-    }
+  const perThread = Math.min(TASKS, Math.floor(total / (threads * least)));
+  const fewest = Math.ceil(total / most);
+  const count = Math.max(fewest, Math.min(total, Math.max(1, perThread) * threads));
+  const cut = (tasks: number) => {
+    const task = (n: number) => {
+      const start = Math.floor(n * total / tasks);
+      const end = Math.floor((n + 1) * total / tasks);
+      let before = 0;
+      for (const { units, run } of parts) {
+        const from = Math.max(start - before, 0);
+        const to = Math.min(end - before, units);
+        before += units;
+        if (from < to) run(from, to);
+      }
+    };
+    return { tasks, task };
   };
   let from = Math.floor(Math.floor(view.thread * count / threads) * total / count);
   let part = 0;
   while (from >= parts[part].units) from -= parts[part++].units;
   const { ahead } = parts[part];
-  return { tasks: count, task, ahead: ahead && ((n) => ahead(from, n)) };
+  return { ...cut(count), alone: cut(fewest), ahead: ahead && ((n) => ahead(from, n)) };
 }
 
 /** Whether all of a matrix is in memory 0. */

@@ -75,7 +75,7 @@ export class Thread {
   readonly #executor: Executor;
   readonly #bytes: Uint8Array;
   readonly #control: Int32Array;
-  /** Milliseconds that the thread has slept during this program. */
+  /** Milliseconds that the thread has slept for this program. */
   #slept = 0;
   readonly #stalls = new Stalls();
   /** By place: the work of a command, with the words of the command to see whether it is the same. */
@@ -98,7 +98,7 @@ export class Thread {
       for (let n = 0; n < IDLE_SPIN && Atomics.load(control, CONTROL.epoch) === epoch; n++);
       while (Atomics.load(control, CONTROL.epoch) === epoch) Atomics.wait(control, CONTROL.epoch, epoch);
       epoch++;
-      const more = this.run(epoch);
+      const more = this.#reporting(() => this.#run(epoch));
       Atomics.store(control, leftOf(this.#thread), epoch);
       Atomics.notify(control, leftOf(this.#thread));
       if (!more) return;
@@ -106,26 +106,51 @@ export class Thread {
   }
 
   /**
-   * Runs program `epoch`; the first is 1.
+   * Runs program `epoch` as the first thread.
    *
-   * @returns false if it was `exit`
+   * @param alone whether the workers don't see it
    * @throws {Error} this thread fails, or another has failed
    */
-  run(epoch: number): boolean {
+  lead(epoch: number, alone: boolean): void {
+    // Another thread may have held up the program before it began.
+    const start = performance.now() - this.#slept;
+    if (!alone) this.release(epoch);
+    this.#reporting(() => alone ? this.#runAlone(placeOf(epoch, 0)) : this.#run(epoch));
+    this.#stalls.add(this.commands.tokens(placeOf(epoch, 0)), performance.now() - start, this.#slept);
+    this.#slept = 0;
+  }
+
+  /** Runs a part of a program; the other threads are told if it fails. */
+  #reporting<T>(part: () => T): T {
     try {
-      const start = performance.now();
-      this.#slept = 0;
-      const more = this.#run(epoch);
-      if (this.#thread === 0) {
-        this.#stalls.add(this.commands.tokens(placeOf(epoch, 0)), performance.now() - start, this.#slept);
-      }
-      return more;
+      return part();
     } catch (error) {
       this.#fail(String(error));
       throw error;
     }
   }
 
+  /** Runs the program at a place without the workers. */
+  #runAlone(place: number): void {
+    let own: Work | undefined;
+    for (let index = 0; this.commands.op(place + index) !== "end"; index++) {
+      const work = this.#workAt(place + index);
+      if (work.tasks === PRIVATE) {
+        own = work;
+        continue;
+      }
+      own?.task(0);
+      own = undefined;
+      const { tasks, task } = work.alone ?? work;
+      for (let n = 0; n < tasks; n++) task(n);
+    }
+  }
+
+  /**
+   * Runs program `epoch` with the other threads; the first is 1.
+   *
+   * @returns false if it was `exit`
+   */
   #run(epoch: number): boolean {
     const { threads } = this.#layout;
     const control = this.#control;
@@ -226,9 +251,9 @@ export class Thread {
     Atomics.notify(this.#control, CONTROL.epoch);
   }
 
-  /** Whether the first thread should run the next program alone, without releasing it. */
+  /** Whether the first thread should run the next program alone. */
   get alone(): boolean {
-    return this.#stalls.alone;
+    return this.#layout.threads === 1 || this.#stalls.alone;
   }
 
   #throwIfFailed(): void {
