@@ -6,7 +6,8 @@
 
 import { type BlockFormat, type FloatFormat, Q4B32, Q8B32 } from "../format/blocks.ts";
 import { type BlockKernels, scalarKernels } from "./codec.ts";
-import { WASM_BASE64 } from "./wasm/kernels_wasm.ts";
+import { isFused } from "./fused.ts";
+import { EMULATED_BASE64, WASM_BASE64 } from "./wasm/kernels_wasm.ts";
 
 /** Bytes of a WebAssembly page. */
 export const PAGE = 65536;
@@ -35,7 +36,15 @@ export function allocate(bytes: number): WebAssembly.Memory {
 
 /** Instantiates the kernels on `memory`. Every thread needs its own instance. */
 export function instantiate(memory: WebAssembly.Memory): Exports {
-  compiled ??= new WebAssembly.Module(fromBase64(WASM_BASE64));
+  if (compiled !== undefined) return exportsOf(compiled, memory);
+  compiled = new WebAssembly.Module(fromBase64(WASM_BASE64));
+  const wasm = exportsOf(compiled, memory);
+  if (isFused(wasm.fused)) return wasm;
+  compiled = new WebAssembly.Module(fromBase64(EMULATED_BASE64));
+  return exportsOf(compiled, memory);
+}
+
+function exportsOf(module: WebAssembly.Module, memory: WebAssembly.Memory): Exports {
   const env = {
     memory,
     abort() {
@@ -43,7 +52,7 @@ export function instantiate(memory: WebAssembly.Memory): Exports {
     },
   };
   // Copied, since property lookups are slow on the exports object itself.
-  return { ...new WebAssembly.Instance(compiled, { env }).exports } as Exports;
+  return { ...new WebAssembly.Instance(module, { env }).exports } as Exports;
 }
 
 /** Decodes base64. Uint8Array.fromBase64 is faster, but Node 22 does not have it. */

@@ -1,6 +1,6 @@
 /**
  * The operations of a decoder in plain TypeScript: the definition of every result, down to the order of the additions.
- * All arithmetic is in binary32 (Math.fround after each step) unless a comment says otherwise.
+ * All arithmetic is in binary32 (Math.fround after each step, fma for two) unless a comment says otherwise.
  *
  * @module
  */
@@ -18,6 +18,7 @@ import {
   checkRow,
   checkVector,
 } from "./checks.ts";
+import { fma } from "./fused.ts";
 import { Handles } from "./handles.ts";
 import {
   type ActivationBuffer,
@@ -235,8 +236,8 @@ function integersOf({ columns, bytes }: PlainMatrix, format: BlockFormat, row: n
  * y[r] = sum over the columns n of W[r][n] x[n].
  *
  * With f32 activations, the two halves of a block of 32 columns are summed separately, each from left to right; the sum
- * of both, times the block's scale, is added to the row's sum. Float formats are summed in the same way, without a
- * scale. With integer activations, the sum of a block is exact; it is rounded to binary32, multiplied by the
+ * of both, times the block's scale, is added to the row's sum. Each multiplication and addition is fused. Float formats
+ * are summed in the same way, without a scale. With integer activations, the sum of a block is exact; it is rounded to binary32, multiplied by the
  * activations' scale, then by the block's.
  *
  * @param x padded to whole blocks with zeros
@@ -257,11 +258,11 @@ function product(matrix: PlainMatrix, x: Float32Array, activations: Activations)
         let low = 0;
         let high = 0;
         for (let n = at; n < at + 16; n++) {
-          low = fround(low + fround(w[n] * x[n]));
-          high = fround(high + fround(w[n + 16] * x[n + 16]));
+          low = fma(w[n], x[n], low);
+          high = fma(w[n + 16], x[n + 16], high);
         }
         const block = fround(low + high);
-        sum = fround(sum + (scales ? fround(block * scales[b]) : block));
+        sum = scales ? fma(block, scales[b], sum) : fround(sum + block);
       } else {
         let dot = 0;
         for (let n = 0; n < COLUMNS; n++) dot += w[at + n] * inputs[b].integers[n];
@@ -319,21 +320,20 @@ function rotate(x: Float32Array, table: Float32Array): Float32Array {
   return out;
 }
 
-/** Sums every fourth value from left to right, then adds (0 + 2) + (1 + 3). */
-function sumOfFour(values: Iterable<number>): number {
+/** Sums every fourth value, times its factor, from left to right, then adds (0 + 2) + (1 + 3). */
+function sumOfFour(values: ArrayLike<number>, factors?: ArrayLike<number>): number {
   const sums = [0, 0, 0, 0];
-  let n = 0;
-  for (const value of values) sums[n % 4] = fround(sums[n++ % 4] + value);
+  for (let n = 0; n < values.length; n++) sums[n % 4] = fma(values[n], factors ? factors[n] : 1, sums[n % 4]);
   return fround(fround(sums[0] + sums[2]) + fround(sums[1] + sums[3]));
 }
 
 function attendHead(q: Float32Array, keys: Float32Array[], values: Float32Array[], scale: number): Float32Array {
-  const scores = keys.map((k) => fround(sumOfFour(q.map((q, n) => q * k[n])) * scale));
+  const scores = keys.map((k) => fround(sumOfFour(k, q) * scale));
   const top = scores.reduce((a, b) => Math.max(a, b));
   const weights = scores.map((s) => exp(fround(s - top)));
   const inverse = fround(1 / sumOfFour(weights));
   const out = new Float32Array(q.length);
-  for (const [p, v] of values.entries()) v.forEach((v, n) => out[n] += fround(weights[p] * v));
+  for (const [p, v] of values.entries()) v.forEach((v, n) => out[n] = fma(weights[p], v, out[n]));
   return out.map((x) => x * inverse);
 }
 

@@ -3,6 +3,7 @@
 import {
   exp0, exp1, exp2, exp3, exp4, exp5, expBias, expLeast, expMost, expOne, exponential, ln2High, ln2Low, log2e,
 } from "./exponential.as";
+import { madd } from "./fused.as";
 import { largest, TINY, toIntegers } from "./integers.as";
 import { across } from "./lanes.as";
 import {
@@ -32,7 +33,7 @@ function some(size: i32, at: usize, second: i32): v128 {
 
 @inline
 function product(size: i32, sum: v128, x: v128, y: v128): v128 {
-  return size == 4 ? f32x4.add(sum, f32x4.mul(x, y)) : i32x4.add(sum, i32x4.dot_i16x8_s(x, y));
+  return size == 4 ? madd(sum, x, y) : i32x4.add(sum, i32x4.dot_i16x8_s(x, y));
 }
 
 /** The sums of the lanes of four vectors, each as (0 + 2) + (1 + 3). */

@@ -1,119 +1,14 @@
-// AssemblyScript: products of a matrix with binary32 activations, computed from the blocks. reference.ts defines each
-// result, down to the order of the additions; tests/unit/kernels/pool_test.ts compares the results bit for bit.
+// AssemblyScript: products of a matrix with the binary32 activations of several tokens, computed from the blocks.
+// reference.ts defines each result, down to the order of the additions; tests/unit/kernels/pool_test.ts compares the results
+// bit for bit.
 
 import {
-  highBias, highNibble, highOf, highPower, lowBias, lowOf, lowPower, maskOf, pairOf, quadBytes, twoColumns, wordOf,
+  highBias, highNibble, highOf, highPower, lowBias, lowOf, lowPower, maskOf, pairOf, twoColumns, wordOf,
 } from "./decode.as";
-import { blockBytes, halfBits, halfPower, hasScales, lane0, lane1, lane2, lane3, payloadBytes, scalesOf } from "./lanes.as";
-import { BF16, BLOCK_F32, F16, F32, GROUP_RESULT, Q4, Q8, STREAMS, UNPACKED, UNPACKED_SUMS } from "./layout";
-
-/** Adds the sum of one block with one token to the row's sum; `scales` are used for q4 and q8 only. */
-@inline
-function finish(kind: i32, sum: v128, low: v128, high: v128, scales: v128): v128 {
-  const block = f32x4.add(low, high);
-  return f32x4.add(sum, hasScales(kind) ? f32x4.mul(block, scales) : block);
-}
-
-@inline
-function madd(sum: v128, w: v128, x: v128): v128 {
-  return f32x4.add(sum, f32x4.mul(w, x));
-}
-
-/** Adds the products of one block of a group (8 rows) with one token, in exact binary32, to y. */
-@inline
-function block1(
-  kind: i32,
-  w: usize,
-  x: usize,
-  y: usize,
-  mask: v128,
-  mask2: v128,
-  power: v128,
-  power2: v128,
-  bias: v128,
-  bias2: v128,
-  bits: v128,
-  scale: v128,
-): void {
-  let aLow = f32x4.splat(0), aHigh = f32x4.splat(0), bLow = f32x4.splat(0), bHigh = f32x4.splat(0);
-  for (const end = x + 64; x < end; x += 16, w += quadBytes(kind)) {
-    const lows = v128.load(x), highs = v128.load(x, 64);
-    const pWord = wordOf(kind, w, 0), qWord = wordOf(kind, w, 1);
-    let v = lane0(lows);
-    let u = lane0(highs);
-    let p = pairOf(kind, w, 0, 0, pWord);
-    let q = pairOf(kind, w, 0, 1, qWord);
-    aLow = madd(aLow, lowOf(kind, w, 0, 0, p, mask, power, bias), v);
-    aHigh = madd(aHigh, highOf(kind, w, 0, 0, p, mask2, power2, bias2), u);
-    bLow = madd(bLow, lowOf(kind, w, 0, 1, q, mask, power, bias), v);
-    bHigh = madd(bHigh, highOf(kind, w, 0, 1, q, mask2, power2, bias2), u);
-    v = lane1(lows);
-    u = lane1(highs);
-    p = pairOf(kind, w, 1, 0, pWord);
-    q = pairOf(kind, w, 1, 1, qWord);
-    aLow = madd(aLow, lowOf(kind, w, 1, 0, p, mask, power, bias), v);
-    aHigh = madd(aHigh, highOf(kind, w, 1, 0, p, mask2, power2, bias2), u);
-    bLow = madd(bLow, lowOf(kind, w, 1, 1, q, mask, power, bias), v);
-    bHigh = madd(bHigh, highOf(kind, w, 1, 1, q, mask2, power2, bias2), u);
-    v = lane2(lows);
-    u = lane2(highs);
-    p = pairOf(kind, w, 2, 0, pWord);
-    q = pairOf(kind, w, 2, 1, qWord);
-    aLow = madd(aLow, lowOf(kind, w, 2, 0, p, mask, power, bias), v);
-    aHigh = madd(aHigh, highOf(kind, w, 2, 0, p, mask2, power2, bias2), u);
-    bLow = madd(bLow, lowOf(kind, w, 2, 1, q, mask, power, bias), v);
-    bHigh = madd(bHigh, highOf(kind, w, 2, 1, q, mask2, power2, bias2), u);
-    v = lane3(lows);
-    u = lane3(highs);
-    p = pairOf(kind, w, 3, 0, pWord);
-    q = pairOf(kind, w, 3, 1, qWord);
-    aLow = madd(aLow, lowOf(kind, w, 3, 0, p, mask, power, bias), v);
-    aHigh = madd(aHigh, highOf(kind, w, 3, 0, p, mask2, power2, bias2), u);
-    bLow = madd(bLow, lowOf(kind, w, 3, 1, q, mask, power, bias), v);
-    bHigh = madd(bHigh, highOf(kind, w, 3, 1, q, mask2, power2, bias2), u);
-  }
-  const packed = hasScales(kind) ? v128.load(w) : mask;
-  const a = finish(kind, v128.load(y), aLow, aHigh, scalesOf(0, packed, bits, scale));
-  const b = finish(kind, v128.load(y, 16), bLow, bHigh, scalesOf(1, packed, bits, scale));
-  v128.store(y, a);
-  v128.store(y, b, 16);
-}
-
-/**
- * Multiplies `groups` groups of each of `streams` streams with one token, in exact binary32. See {@link f32_q4_far}.
- *
- * @param xStep bytes from one block of the token to the next
- */
-@inline
-function far(
-  kind: i32,
-  streams: i32,
-  w: usize,
-  step: usize,
-  x: usize,
-  xStep: usize,
-  blocks: i32,
-  y: usize,
-  yStep: usize,
-  groups: i32,
-): void {
-  const mask = maskOf(kind), mask2 = kind == Q4 ? i32x4.splat(highNibble) : mask;
-  const power = f32x4.splat(kind == Q4 ? lowPower : halfPower), power2 = kind == Q4 ? f32x4.splat(highPower) : power;
-  const bias = f32x4.splat(lowBias), bias2 = f32x4.splat(highBias);
-  const bits = i32x4.splat(halfBits), scale = f32x4.splat(halfPower);
-  for (let g = 0; g < groups; g++, y += GROUP_RESULT) {
-    for (let s = 0, out = y; s < streams; s++, out += yStep) {
-      v128.store(out, f32x4.splat(0));
-      v128.store(out, f32x4.splat(0), 16);
-    }
-    for (let n = 0, at = x; n < blocks; n++, at += xStep, w += blockBytes(kind)) {
-      for (let s = 0, from = w, out = y; s < streams; s++, from += step, out += yStep) {
-        block1(kind, from, at, out, mask, mask2, power, power2, bias, bias2, bits, scale);
-      }
-    }
-  }
-}
-
+import { far, finish } from "./far.as";
+import { madd } from "./fused.as";
+import { blockBytes, halfBits, halfPower, hasScales, payloadBytes, scalesOf } from "./lanes.as";
+import { BF16, F16, F32, GROUP_RESULT, Q4, Q8, UNPACKED, UNPACKED_SUMS } from "./layout";
 
 /**
  * Unpacks a block of two groups, the second at w2, to binary32: for each of the 32 columns, the 16 rows. Weights of q4
@@ -325,10 +220,11 @@ function exact(
       }
     }
     for (let t = fours; t < tokens; t++) {
-      far(kind, 1, w, 0, x + (t << 7), xStep, blocks, y + t * yStride, 0, second ? 2 : 1);
+      const to = y + t * yStride;
+      // Without a second group the first is computed twice, the second time into scratch.
+      far(kind, 2, w, w2 - w, x + (t << 7), xStep, blocks, to, second ? GROUP_RESULT : room - to, 1);
     }
   }
-
 }
 
 /**
@@ -363,39 +259,4 @@ export function f32_f32(
   w: usize, x: usize, blocks: i32, y: usize, yStride: usize, groups: i32, tokens: i32, room: usize,
 ): void {
   exact(F32, w, x, blocks, y, yStride, groups, tokens, room);
-}
-
-/**
- * y = W x for one token and four streams of groups. A processor reads one stream of memory at two thirds of the speed
- * of four distant ones (bench/RESULTS.md).
- *
- * @param w the first group of the first stream; the next stream begins `step` bytes later
- * @param x 32 * blocks binary32
- * @param y 8 * groups binary32 of each stream, yStep bytes apart
- * @param groups groups of each stream
- */
-export function f32_q4_far(
-  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
-): void {
-  far(Q4, STREAMS, w, step, x, BLOCK_F32, blocks, y, yStep, groups);
-}
-export function f32_q8_far(
-  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
-): void {
-  far(Q8, STREAMS, w, step, x, BLOCK_F32, blocks, y, yStep, groups);
-}
-export function f32_bf16_far(
-  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
-): void {
-  far(BF16, STREAMS, w, step, x, BLOCK_F32, blocks, y, yStep, groups);
-}
-export function f32_f16_far(
-  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
-): void {
-  far(F16, STREAMS, w, step, x, BLOCK_F32, blocks, y, yStep, groups);
-}
-export function f32_f32_far(
-  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
-): void {
-  far(F32, STREAMS, w, step, x, BLOCK_F32, blocks, y, yStep, groups);
 }

@@ -14,6 +14,8 @@
 
 export * from "./encode.as";
 export * from "./exact.as";
+export { f32_bf16_far, f32_f16_far, f32_f32_far, f32_q4_far, f32_q8_far } from "./far.as";
+export { fused } from "./fused.as";
 export * from "./q4.as";
 export * from "./q8.as";
 export * from "./activations.as";
