@@ -5,12 +5,13 @@ import { allocate } from "../../../lib/kernels/codec_wasm.ts";
 import { fma, isFused } from "../../../lib/kernels/fused.ts";
 import { EMULATED_BASE64, WASM_BASE64 } from "../../../lib/kernels/wasm/kernels_wasm.ts";
 import { needs } from "../../support/needs.ts";
-import { ROOT, text } from "../../support/program.ts";
-import { Random } from "../../support/testing.ts";
+import { execute } from "../../support/program.ts";
+import { fixture, ROOT } from "../../support/fixtures.ts";
+import { Random } from "../../support/random.ts";
 
 type Fma = (w: number, x: number, sum: number) => number;
 
-const CASES = (JSON.parse(Deno.readTextFileSync(`${ROOT}fixtures/fma.json`)) as string[]).map((line) => {
+const CASES = fixture<string[]>("fma.json").map((line) => {
   return line.split(" ").map((bits) => parseInt(bits, 16));
 });
 
@@ -90,10 +91,8 @@ needs(
   "A processor without FMA gives the same bits",
   { lacks: X64 ? [] : ["needs x86-64"] },
   async () => {
-    const run = async (...args: string[]) => {
-      const env = { DENO_V8_FLAGS: "--no-enable-fma3", RABBIT_FUZZ_MODELS: "8" };
-      return text(await new Deno.Command(Deno.execPath(), { args, env, cwd: ROOT }).output());
-    };
+    const env = { DENO_V8_FLAGS: "--no-enable-fma3", RABBIT_FUZZ_MODELS: "8" };
+    const run = (...args: string[]) => execute(Deno.execPath(), args, { env, cwd: ROOT });
     // The engine has no such instruction then, so that the kernels are the emulating ones.
     const script = `
 const { allocate, instantiate } = await import("${ROOT}lib/kernels/codec_wasm.ts");
@@ -104,7 +103,7 @@ const memory = allocate(1);
 const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory, abort() {} } });
 console.log(isFused(exports.fused), isFused(instantiate(memory).fused));`;
     assertEquals(await run("eval", script), { code: 0, out: "false true\n", err: "" });
-    const { code, err } = await run("test", "--no-check", "--allow-all", "tests/unit/kernels/fuzz_test.ts");
+    const { code, err } = await run("test", "--no-check", "--allow-all", "tests/unit/kernels/pool_fuzz_test.ts");
     assertEquals(code, 0, err);
   },
 );
