@@ -54,9 +54,10 @@ export type { Compared, CompareOptions, CompareTextOptions } from "./library/com
 export { advise } from "./library/advise.ts";
 export type { Advice, AdviseOptions, WidthAdvice } from "./library/advise.ts";
 export type { Answers, Rule } from "./measure/advise.ts";
-export type { Difference, Distribution, Divergence, Estimate } from "./measure/metrics.ts";
+export type { Distribution, Pair } from "./measure/distribution.ts";
+export type { Difference, Divergence, Estimate } from "./measure/metrics.ts";
 export type { Decoder } from "./measure/compare.ts";
-export type { TextModel } from "./measure/perplexity.ts";
+export type { TextModel } from "./measure/group.ts";
 
 export { exportGguf, planExport } from "./gguf/export.ts";
 export type { ExportedTensor, ExportPlan, PlanExportOptions } from "./gguf/export.ts";

@@ -38,6 +38,24 @@ export async function inTurns<T>(work: Work<T>, signal: AbortSignal | undefined,
   }
 }
 
+/** Work that can pause at each yield, and yields how much of it is done. */
+export type Counted<T> = Generator<number, T>;
+
+/**
+ * Runs work with pauses in which events are handled, and reports its progress.
+ *
+ * @param total how much there is to do
+ * @throws the reason of the signal, once that is aborted
+ */
+export async function counted<T>(work: Counted<T>, total: number, { signal, progress }: Watch): Promise<T> {
+  const pause = pacer(signal);
+  for (let step = work.next();; step = work.next()) {
+    if (step.done) return step.value;
+    progress?.(step.value, total);
+    await pause();
+  }
+}
+
 /** Milliseconds of work between pauses. */
 const INTERVAL_MS = 50;
 

@@ -7,6 +7,7 @@
 import { LimitError } from "../errors.ts";
 import { adviseHugePages } from "../libc.ts";
 import { FIRST_ADDRESS, instantiate, MAX_PAGES, PAGE } from "./codec_wasm.ts";
+import { type ActivationBuffer, padded } from "./operations.ts";
 import { GROUP } from "./wasm/layout.ts";
 
 /** Bytes of a matrix that are read and packed at a time. */
@@ -211,4 +212,9 @@ export function layoutFixed(): RangeError {
   return new RangeError(
     "the memory layout was fixed at the first operation, and has no room for more; call reset first",
   );
+}
+
+/** Bytes from one row of a buffer to the next. */
+export function stride(buffer: ActivationBuffer): number {
+  return padded(buffer.width) * 4;
 }

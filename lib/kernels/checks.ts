@@ -7,6 +7,7 @@
 
 import type { Format } from "../format/blocks.ts";
 import type { ActivationBuffer, Attention, Input, Matrix, Norm, Projection } from "./operations.ts";
+import { CHUNK } from "./wasm/layout.ts";
 
 /** @throws {RangeError} `value` is not a whole number from `least` to `most` */
 function checkWhole(what: string, value: number, least: number, most = Number.MAX_SAFE_INTEGER): void {
@@ -55,7 +56,7 @@ export function checkRopeTable(positions: number, values: Float32Array): void {
 }
 
 /** Checks the index of a row of a buffer. @throws {RangeError} */
-export function checkRow({ tokens }: ActivationBuffer, token: number): void {
+export function checkRow({ tokens }: Pick<ActivationBuffer, "tokens">, token: number): void {
   checkWhole("the row of a buffer", token, 0, tokens - 1);
 }
 
@@ -85,16 +86,26 @@ export function checkProject(
 
 /** Checks the arguments of {@link Operations.attend}. @throws {RangeError} */
 export function checkAttend(attention: Attention, tokens: number): void {
-  const { q, k, v, out, cache, rope, heads, position, qNorm, kNorm } = attention;
+  const { q, k, v, out, cache, rope, heads, first = 0, position, start = 0, qNorm, kNorm } = attention;
   const { headDim } = cache;
-  for (const buffer of [q, k, v, out]) checkWhole("the number of tokens", tokens, 1, buffer.tokens);
-  checkWhole("the first position", position, 0, Math.min(cache.positions, rope.positions) - tokens);
+  for (const buffer of [q, k, v, out]) {
+    checkWhole("the first row", first, 0, buffer.tokens - 1);
+    checkWhole("the number of tokens", tokens, 1, buffer.tokens - first);
+  }
+  checkWhole("the place of position 0, in chunks", start / CHUNK, 0);
+  checkWhole("the first position", position, 0, Math.min(cache.positions - start, rope.positions) - tokens);
   checkWhole("the number of query heads for each key head", heads / cache.heads, 1);
   for (const buffer of [q, out]) checkSize("the width of the queries or the output", buffer.width, heads * headDim);
   for (const buffer of [k, v]) checkSize("the width of the keys or the values", buffer.width, cache.heads * headDim);
   checkSize("the number of values for each position of the table", rope.width, headDim);
   checkNorm(qNorm, headDim);
   checkNorm(kNorm, headDim);
+}
+
+/** Checks the arguments of {@link Operations.compare}. @throws {RangeError} */
+export function checkCompare(p: ActivationBuffer, q: ActivationBuffer, tokens: number): void {
+  for (const buffer of [p, q]) checkWhole("the number of tokens to compare", tokens, 1, buffer.tokens);
+  checkSize("the width of the second buffer", q.width, p.width);
 }
 
 function checkNorm(norm: Norm | undefined, width: number): void {

@@ -9,7 +9,7 @@ import { MODE, MODES } from "./packings.ts";
 import { projectWork } from "./products.ts";
 import { type Commands, type Fields, PRIVATE } from "./program.ts";
 import { TOKEN_TILE, type View } from "./view.ts";
-import { BLOCK_F32, COLUMNS, GROUP } from "./wasm/layout.ts";
+import { BLOCK_F32, COLUMNS, COMPARED, GROUP } from "./wasm/layout.ts";
 
 /**
  * The work of a command: tasks that are independent of each other. If their number is PRIVATE, each thread runs one
@@ -49,6 +49,8 @@ export class Executor {
         return storeWork(view, commands.read(place, op));
       case "attend":
         return attendWork(view, commands.read(place, op));
+      case "compare":
+        return compareWork(view, commands.read(place, op));
       case "exit":
       case "end":
         throw new RangeError(`the command ${op} has no tasks`);
@@ -99,4 +101,11 @@ function prepareWork(view: View, command: Fields<"prepare">): Work {
     else wasm.quantize_i16(from, blocks, to, top!, paired!);
   };
   return { tasks: alone ? PRIVATE : tokens, task };
+}
+
+/** One task per token: compares two rows. */
+function compareWork(view: View, { tokens, p, pStride, q, qStride, width, out }: Fields<"compare">): Work {
+  const { compare_rows } = view.wasm[0];
+  const task = (t: number) => void compare_rows(p + t * pStride, q + t * qStride, width, out + t * COMPARED);
+  return { tasks: tokens, task };
 }

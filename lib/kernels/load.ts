@@ -12,6 +12,16 @@ import { type Packing, packingOf } from "./packings.ts";
 import { recordBytes, type Segment, writeRecord } from "./view.ts";
 import { GROUP } from "./wasm/layout.ts";
 
+/** The data of a matrix in a pool. */
+export interface PackedMatrix {
+  /** The address of the record that the threads read. */
+  readonly record: number;
+  /** Rows rounded up to whole groups. */
+  readonly rowsHeld: number;
+  /** The MODE of the activations it is multiplied with. */
+  readonly mode: number;
+}
+
 /** A matrix that is being loaded. */
 interface Loading extends Matrix {
   readonly packing: Packing;

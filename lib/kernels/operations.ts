@@ -7,9 +7,10 @@
  */
 
 import type { Activations, Format } from "../format/blocks.ts";
+import type { Pair } from "../measure/distribution.ts";
 import { CHUNK, COLUMNS } from "./wasm/layout.ts";
 
-export type { Activations };
+export type { Activations, Pair };
 export { CHUNK as ATTENTION_CHUNK, COLUMNS };
 
 /** A loaded matrix of rows x columns weights. */
@@ -101,8 +102,12 @@ export interface Attention {
   readonly rope: RopeTable;
   /** The number of query heads; the cache has the number of key and value heads. */
   readonly heads: number;
+  /** The row of the first token in `q`, `k`, `v` and `out`; 0 if it is not given. */
+  readonly first?: number;
   /** The position of the first token. */
   readonly position: number;
+  /** Where the cache holds position 0: a multiple of {@link ATTENTION_CHUNK}; 0 if it is not given. */
+  readonly start?: number;
   /** RMSNorm of each query head before the rotation (Qwen3). */
   readonly qNorm?: Norm;
   /** RMSNorm of each key head before the rotation. */
@@ -169,10 +174,15 @@ export interface Operations {
    */
   attend(attention: Attention, tokens: number): void;
 
+  /** Compares row t of p with row t of q, for each t below `tokens`; {@link compared} returns the results. */
+  compare(p: ActivationBuffer, q: ActivationBuffer, tokens: number): void;
+
   /** Runs the operations called since the last run. Afterwards buffers can be read. */
   run(): void;
   /** A view of a row of a buffer, valid until the next run. */
   row(buffer: ActivationBuffer, token: number): Float32Array;
+  /** The result of the last {@link compare} for row `token`, with views of both rows, valid until the next run. */
+  compared(token: number): Pair;
   /** Frees all matrices, vectors, buffers and caches, so that another model can be loaded. */
   reset(): Promise<void>;
   /** Terminates the threads. */

@@ -6,12 +6,13 @@
  */
 
 import { type Activations, type Format, matrixBytes } from "../format/blocks.ts";
-import { Arenas, layoutFixed } from "./arena.ts";
+import { Arenas, layoutFixed, stride } from "./arena.ts";
 import { capacityFor, placeCache, type PlacedCache } from "./cache.ts";
 import {
   checkAttend,
   checkBuffer,
   checkCache,
+  checkCompare,
   checkEmbed,
   checkMatrix,
   checkProject,
@@ -21,7 +22,7 @@ import {
 } from "./checks.ts";
 import { MARGIN_BYTES, MAX_PAGES, PAGE } from "./codec_wasm.ts";
 import { Handles } from "./handles.ts";
-import { loadMatrix } from "./load.ts";
+import { loadMatrix, type PackedMatrix } from "./load.ts";
 import {
   type ActivationBuffer,
   type Attention,
@@ -33,6 +34,7 @@ import {
   type Norm,
   type Operations,
   padded,
+  type Pair,
   type Projection,
   type ReadBytes,
   type RopeTable,
@@ -47,23 +49,12 @@ import {
   type Op,
   placeOf,
   PRIVATE,
-  PROGRAM_BYTES,
   THEN,
 } from "./program.ts";
-import { controlBytes, MESSAGE_BYTES, Thread } from "./schedule.ts";
-import { type Assigned, type Layout, MOST_HEADS, takeScratch } from "./view.ts";
-import { GROUP } from "./wasm/layout.ts";
+import { takeLayout, Thread } from "./schedule.ts";
+import { type Assigned, MOST_HEADS } from "./view.ts";
+import { COMPARED, GROUP } from "./wasm/layout.ts";
 import { startWorker, type SystemWorker } from "./workers.ts";
-
-/** The data of a matrix in a pool. */
-interface PackedMatrix {
-  /** The address of the record that the threads read. */
-  readonly record: number;
-  /** Rows rounded up to whole groups. */
-  readonly rowsHeld: number;
-  /** The MODE of the activations it is multiplied with. */
-  readonly mode: number;
-}
 
 /** The maximum number of commands of one operation. */
 const OPERATION_COMMANDS = 2;
@@ -108,9 +99,12 @@ export class Pool implements Operations {
   #maxBlocks = 1;
   #maxPositions = ATTENTION_CHUNK;
   #maxTokens = 1;
-  /** The addresses of the ids of embed, and of prepared activations that the threads share. */
+  /** The addresses of the ids of embed, of prepared activations that the threads share, and of results of compare. */
   #ids = 0;
   #prepared = 0;
+  #results = 0;
+  /** What was compared last: the two buffers, and how many rows. */
+  #compared?: { readonly p: ActivationBuffer; readonly q: ActivationBuffer; readonly tokens: number };
 
   /** Starts the threads. */
   constructor(
@@ -218,8 +212,7 @@ export class Pool implements Operations {
     const { from, first = 0, norm } = input;
     const { mode } = this.#matrices.of(projections[0].matrix);
     const blocks = padded(from.width) / COLUMNS;
-    let x = this.#buffers.of(from) + first * stride(from);
-    let xStride = stride(from);
+    let [x, xStride] = [this.#rowAt(from, first), stride(from)];
     const matrices = projections.map(({ matrix, bias, out }): MatrixFields => {
       const { record, rowsHeld: rows } = this.#matrices.of(matrix);
       const y = this.#buffers.of(out);
@@ -241,23 +234,23 @@ export class Pool implements Operations {
 
   attend(attention: Attention, tokens: number): void {
     checkAttend(attention, tokens);
-    const { q, k, v, out, rope, heads, cache, position } = attention;
+    const { q, k, v, out, rope, heads, cache, first = 0, position, start = 0 } = attention;
     // Spreading these into the fields would take several times as long.
     const { keys, values, keyScales, valueScales, size, rowBytes, capacity } = this.#caches.of(cache);
     const [qNorm, qEps] = this.#norm(attention.qNorm);
     const [kNorm, kEps] = this.#norm(attention.kNorm);
     const fields = {
       tokens,
-      q: this.#buffers.of(q),
+      q: this.#rowAt(q, first),
       qStride: stride(q),
-      k: this.#buffers.of(k),
-      v: this.#buffers.of(v),
+      k: this.#rowAt(k, first),
+      v: this.#rowAt(v, first),
       kvStride: stride(k),
-      out: this.#buffers.of(out),
-      keys,
-      values,
-      keyScales,
-      valueScales,
+      out: this.#rowAt(out, first),
+      keys: keys + start * rowBytes,
+      values: values + start * rowBytes,
+      keyScales: keyScales + start * 4,
+      valueScales: valueScales + start * 4,
       size,
       rowBytes,
       capacity,
@@ -274,6 +267,14 @@ export class Pool implements Operations {
     this.#begin();
     if (tokens > 1) this.#record("store", fields);
     this.#record("attend", fields);
+  }
+
+  compare(p: ActivationBuffer, q: ActivationBuffer, tokens: number): void {
+    checkCompare(p, q, tokens);
+    this.#begin();
+    const [[first, pStride], [second, qStride]] = [p, q].map((buffer) => [this.#rowAt(buffer, 0), stride(buffer)]);
+    this.#record("compare", { tokens, p: first, pStride, q: second, qStride, width: p.width, out: this.#results });
+    this.#compared = { p, q, tokens };
   }
 
   /** The address of a norm's weight and its eps; both are 0 if there is no norm. */
@@ -315,8 +316,20 @@ export class Pool implements Operations {
 
   row(buffer: ActivationBuffer, token: number): Float32Array {
     checkRow(buffer, token);
-    const address = this.#buffers.of(buffer) + token * stride(buffer);
-    return new Float32Array(this.#arenas.main.memory.buffer, address, buffer.width);
+    return new Float32Array(this.#arenas.main.memory.buffer, this.#rowAt(buffer, token), buffer.width);
+  }
+
+  /** The address of a row of a buffer. */
+  #rowAt(buffer: ActivationBuffer, row: number): number {
+    return this.#buffers.of(buffer) + row * stride(buffer);
+  }
+
+  compared(token: number): Pair {
+    checkRow({ tokens: this.#compared?.tokens ?? 0 }, token);
+    const { p, q } = this.#compared!;
+    const at = this.#results + token * COMPARED;
+    const [topP, topQ, sumP, sumQ, cross] = new Float64Array(this.#arenas.main.memory.buffer, at, 5);
+    return { p: this.row(p, token), q: this.row(q, token), topP, topQ, sumP, sumQ, cross };
   }
 
   /** At the first operation: allocates the scratch, whose size is known now, and starts the workers' program loops. */
@@ -327,17 +340,8 @@ export class Pool implements Operations {
     const { main, all } = this.#arenas;
     this.#prepared = main.take(this.#maxTokens * own);
     this.#ids = main.take(this.#maxTokens * 4);
-    const layout: Layout = {
-      memories: all.map(({ memory }) => memory),
-      threads: this.threads,
-      control: main.take(controlBytes(this.threads)),
-      commands: main.take(PROGRAM_BYTES),
-      message: main.take(MESSAGE_BYTES),
-      scratch: Array.from({ length: this.threads }, () => {
-        return all.map((arena) => takeScratch((bytes) => arena.take(bytes), own, scoreBytes));
-      }),
-      scoreBytes,
-    };
+    this.#results = main.take(this.#maxTokens * COMPARED);
+    const layout = takeLayout(all, this.threads, own, scoreBytes);
     this.#left = Promise.all(this.#workers.map((worker, n) => {
       worker.post({ layout, thread: n + 1 });
       return new Promise<void>((resolve) => worker.onMessage = () => resolve());
@@ -352,6 +356,7 @@ export class Pool implements Operations {
     await this.#left;
     this.#arenas.reset();
     for (const handles of [this.#matrices, this.#vectors, this.#buffers, this.#caches, this.#tables]) handles.clear();
+    this.#compared = undefined;
     this.#maxBlocks = 1;
     this.#maxPositions = ATTENTION_CHUNK;
     this.#maxTokens = 1;
@@ -380,9 +385,4 @@ export class Pool implements Operations {
     this.#leave();
     for (const worker of this.#workers) worker.end();
   }
-}
-
-/** Bytes from one row of a buffer to the next. */
-function stride(buffer: ActivationBuffer): number {
-  return padded(buffer.width) * 4;
 }

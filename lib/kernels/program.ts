@@ -72,6 +72,8 @@ const FIELDS = {
   store: ATTENTION,
   /** Attends; for a single token it also does the work of `store`. */
   attend: ATTENTION,
+  /** Compares rows of `width` binary32 at `p` and `q`; each result takes COMPARED bytes at `out`. */
+  compare: ["tokens", "p", "pStride", "q", "qStride", "width", "out"],
 } as const;
 
 /**

@@ -7,10 +7,12 @@
 
 import { type BlockFormat, F16, type Format, matrixBytes } from "../format/blocks.ts";
 import { f16IsFinite, f16ToF32 } from "../format/floats.ts";
+import { Distribution } from "../measure/distribution.ts";
 import {
   checkAttend,
   checkBuffer,
   checkCache,
+  checkCompare,
   checkEmbed,
   checkMatrix,
   checkProject,
@@ -18,6 +20,7 @@ import {
   checkRow,
   checkVector,
 } from "./checks.ts";
+import { exp, roundHalfEven } from "./exponential.ts";
 import { fma } from "./fused.ts";
 import { Handles } from "./handles.ts";
 import {
@@ -36,6 +39,7 @@ import {
   type Norm,
   type Operations,
   padded,
+  type Pair,
   type Projection,
   type ReadBytes,
   type RopeTable,
@@ -76,6 +80,7 @@ export class Reference implements Operations {
   readonly #buffers = new Handles<ActivationBuffer, Float32Array[]>("buffer");
   readonly #caches = new Handles<KeyValueCache, PlainCache>("cache");
   readonly #tables = new Handles<RopeTable, Float32Array>("table");
+  #pairs: Pair[] = [];
 
   /**
    * Creates an instance without matrices.
@@ -153,7 +158,7 @@ export class Reference implements Operations {
 
   attend(attention: Attention, tokens: number): void {
     checkAttend(attention, tokens);
-    const { q, k, v, out, cache, rope, heads, position } = attention;
+    const { q, k, v, out, cache, rope, heads, first = 0, position, start = 0 } = attention;
     const { headDim, heads: groups } = cache;
     const { keys, values } = this.#caches.of(cache);
     const scale = fround(1 / Math.sqrt(headDim));
@@ -168,18 +173,30 @@ export class Reference implements Operations {
     for (let t = 0; t < tokens; t++) {
       const at = position + t;
       const all = Array.from({ length: groups }, (_, g) => g);
-      keys[at] = all.map((g) => hold(turned(head(this.row(k, t), g), kNorm, at)));
-      values[at] = all.map((g) => hold(head(this.row(v, t), g)));
+      keys[start + at] = all.map((g) => hold(turned(head(this.row(k, first + t), g), kNorm, at)));
+      values[start + at] = all.map((g) => hold(head(this.row(v, first + t), g)));
       for (let h = 0; h < heads; h++) {
         const group = Math.floor(h / (heads / groups));
-        const query = turned(head(this.row(q, t), h), qNorm, at);
-        const own = <T>(rows: unknown[][]) => rows.slice(0, at + 1).map((row) => row[group] as T);
+        const query = turned(head(this.row(q, first + t), h), qNorm, at);
+        const own = <T>(rows: unknown[][]) => rows.slice(start, start + at + 1).map((row) => row[group] as T);
         const mixed = held === "f32"
           ? attendHead(query, own<Float32Array>(keys), own<Float32Array>(values), scale)
           : attendIntegers(integerBlock(query, ATTENTION_TOP.query), own(keys), own(values), scale);
-        head(this.row(out, t), h).set(mixed);
+        head(this.row(out, first + t), h).set(mixed);
       }
     }
+  }
+
+  compare(p: ActivationBuffer, q: ActivationBuffer, tokens: number): void {
+    checkCompare(p, q, tokens);
+    this.#pairs = Array.from({ length: tokens }, (_, t) => {
+      const [first, second] = [p, q].map((buffer) => {
+        const distribution = new Distribution(buffer.width);
+        distribution.set(this.row(buffer, t));
+        return distribution;
+      });
+      return first.with(second);
+    });
   }
 
   run(): void {}
@@ -187,6 +204,11 @@ export class Reference implements Operations {
   row(buffer: ActivationBuffer, token: number): Float32Array {
     checkRow(buffer, token);
     return this.#buffers.of(buffer)[token];
+  }
+
+  compared(token: number): Pair {
+    checkRow({ tokens: this.#pairs.length }, token);
+    return this.#pairs[token];
   }
 
   reset(): Promise<void> {
@@ -293,12 +315,6 @@ function integerBlock(x: Float32Array, top: number): IntegerBlock {
   return { integers: [...x].map((x) => roundHalfEven(fround(x * inverse))), scale: fround(max / top) };
 }
 
-function roundHalfEven(x: number): number {
-  const down = Math.floor(x);
-  const part = x - down;
-  return part > 0.5 || (part === 0.5 && down % 2 !== 0) ? down + 1 : down;
-}
-
 /** x / sqrt(mean(x^2) + eps) * weight. The squares are summed in binary64, in four interleaved partial sums. */
 function rmsNorm(x: Float32Array, { weight, eps }: PlainNorm): Float32Array {
   const sums = [0, 0, 0, 0];
@@ -364,31 +380,4 @@ function attendIntegers(q: IntegerBlock, keys: IntegerBlock[], values: IntegerBl
     }
     return sum * last;
   });
-}
-
-const LOG2E = fround(1.44269504088896341);
-const LN2_HIGH = fround(0.693359375);
-const LN2_LOW = fround(-2.12194440e-4);
-const POLYNOMIAL = [
-  1.9875691500e-4,
-  1.3981999507e-3,
-  8.3334519073e-3,
-  4.1665795894e-2,
-  1.6666665459e-1,
-  5.0000001201e-1,
-]
-  .map(fround);
-const EXP_MIN = fround(-87.3);
-
-/** exp(x) in binary32 for x up to 88: Cephes' expf, within 2 units in the last place; 0 below -87.3. */
-export function exp(x: number): number {
-  if (x < EXP_MIN) return 0;
-  const bounded = Math.min(x, 88);
-  const n = roundHalfEven(fround(bounded * LOG2E));
-  let r = fround(bounded - fround(n * LN2_HIGH));
-  r = fround(r - fround(n * LN2_LOW));
-  let p = POLYNOMIAL[0];
-  for (const coefficient of POLYNOMIAL.slice(1)) p = fround(fround(p * r) + coefficient);
-  p = fround(fround(fround(fround(r * r) * p) + r) + 1);
-  return fround(p * 2 ** n);
 }

@@ -9,9 +9,10 @@
  */
 
 import { Executor, type Work } from "./execute.ts";
-import { Commands, MAX_COMMANDS, placeOf, PRIVATE } from "./program.ts";
+import type { Arena } from "./arena.ts";
+import { Commands, MAX_COMMANDS, placeOf, PRIVATE, PROGRAM_BYTES } from "./program.ts";
 import { Stalls } from "./stalls.ts";
-import { type Layout, View } from "./view.ts";
+import { type Layout, takeScratch, View } from "./view.ts";
 
 /** Offsets in the control area, in int32 words; each is on its own cache line. */
 const CONTROL = {
@@ -24,7 +25,7 @@ const CONTROL = {
 } as const;
 
 /** Bytes of the message of a thread that failed. */
-export const MESSAGE_BYTES = 512;
+const MESSAGE_BYTES = 512;
 
 /** Iterations of the loop that waits for a command's last tasks before the thread sleeps: about ten microseconds. */
 const SPIN = 3000;
@@ -61,9 +62,30 @@ function controlWords(threads: number): number {
   return countersOf(0, threads).done + 2 * (threads + 1) * MAX_COMMANDS;
 }
 
-/** The size of the control area in bytes. */
-export function controlBytes(threads: number): number {
-  return controlWords(threads) * 4;
+/**
+ * Takes the areas that `threads` threads need.
+ *
+ * @param arenas the memories, the main one first
+ * @param preparedBytes, scoreBytes those of {@link takeScratch}
+ */
+export function takeLayout(
+  arenas: readonly Arena[],
+  threads: number,
+  preparedBytes: number,
+  scoreBytes: number,
+): Layout {
+  const [main] = arenas;
+  return {
+    memories: arenas.map(({ memory }) => memory),
+    threads,
+    control: main.take(controlWords(threads) * 4),
+    commands: main.take(PROGRAM_BYTES),
+    message: main.take(MESSAGE_BYTES),
+    scratch: Array.from({ length: threads }, () => {
+      return arenas.map((arena) => takeScratch((bytes) => arena.take(bytes), preparedBytes, scoreBytes));
+    }),
+    scoreBytes,
+  };
 }
 
 /** One thread of a pool. */

@@ -8,13 +8,16 @@
 import type { Watch } from "../pace.ts";
 import { WIDTHS } from "../format/blocks.ts";
 import { TensorReader } from "../format/checkpoint.ts";
+import { capacityFor } from "../kernels/cache.ts";
 import { Pool } from "../kernels/pool.ts";
 import { threadCount } from "../kernels/workers.ts";
 import { ANSWER_STEPS, type Answers, failures, measureAnswers, type Rule } from "../measure/advise.ts";
 import type { Divergence } from "../measure/metrics.ts";
-import { fedTokens, LOGIT_ROWS, measureText, WINDOW, windowsOf } from "../measure/perplexity.ts";
+import { LOGIT_ROWS } from "../measure/group.ts";
+import { fedTokens, measureText, WINDOW, windowsOf } from "../measure/perplexity.ts";
 import { longestContext } from "../model/config.ts";
-import type { Llama } from "../model/llama.ts";
+import { LlamaGroup } from "../model/group.ts";
+import { BATCH, type Llama } from "../model/llama.ts";
 import { loadInTurns, type Model, openModel } from "../model/load.ts";
 import { QuantizingReader } from "../quantize/quantizing_reader.ts";
 import { type Plan, planQuantize } from "../quantize/quantize.ts";
@@ -153,12 +156,14 @@ export async function measureWidths(
   { threads, signal, progress }: Watch & { readonly threads?: number },
 ): Promise<Measured[]> {
   const { checkpoint, config } = float;
-  const { vocabulary } = config;
   const ids = task.text?.ids ?? [];
   const window = windowOf(float);
   const windows = windowsOf(ids.length, window, window);
+  // Room for all prompts, which then share passes.
+  const lengths = task.prompts.map(({ length }) => capacityFor(length + ANSWER_STEPS));
+  const room = Math.min(lengths.reduce((sum, length) => sum + length, 0), BATCH);
   const longest = Math.max(...task.prompts.map(({ length }) => length + ANSWER_STEPS));
-  const context = Math.max(longest, Math.min(window, ids.length));
+  const context = Math.max(longest, Math.min(Math.max(ids.length, room), window));
   const total = tokensOf(task, float);
   const pool = new Pool({ threads: threadCount(threads) });
   try {
@@ -168,12 +173,12 @@ export async function measureWidths(
       quants.push(await loadInTurns(pool, config, new QuantizingReader(plan), context, LOGIT_ROWS, { signal }));
     }
     const part = (from: number) => ({
-      vocabulary,
       signal,
       progress: (done: number) => progress?.(from + done, total),
     });
-    const answers = await measureAnswers(p, quants, task.prompts, part(0));
-    const texts = await measureText(p, quants, ids, windows, part(total - fedTokens(windows)));
+    const models = new LlamaGroup(pool, p, quants);
+    const answers = await measureAnswers(models, task.prompts, part(0));
+    const texts = await measureText(models, ids, windows, part(total - fedTokens(windows)));
     return plans.map((_, n) => {
       const text = task.text === undefined ? answers[n].divergence : texts[n];
       return { answers: answers[n], text, fails: failures(answers[n], text) };

@@ -10,9 +10,11 @@ import { Pool } from "../kernels/pool.ts";
 import { threadCount } from "../kernels/workers.ts";
 import { comparing, type Comparison, type Trace, tracing } from "../measure/compare.ts";
 import type { Divergence } from "../measure/metrics.ts";
-import { LOGIT_ROWS, measureText, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
+import { LOGIT_ROWS } from "../measure/group.ts";
+import { measureText, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
 import { longestContext } from "../model/config.ts";
-import type { Llama } from "../model/llama.ts";
+import { LlamaGroup } from "../model/group.ts";
+import { BATCH, type Llama } from "../model/llama.ts";
 import { loadInTurns, type Model, openModel, openQuantized } from "../model/load.ts";
 import { idsOf, textIds, tokenizerOf } from "./prompt.ts";
 
@@ -173,15 +175,17 @@ export async function predictText(
 ): Promise<Divergence[]> {
   const pool = new Pool({ threads: threadCount(threads) });
   const { signal } = watch;
+  // Short windows share passes.
+  const room = Math.min(BATCH, ...[float, ...quants].map(({ config }) => longestContext(config)));
+  const context = Math.min(Math.max(window, room), ids.length);
   const load = ({ checkpoint, config }: Model) => {
-    const context = Math.min(window, ids.length);
     return loadInTurns(pool, config, new TensorReader(checkpoint), context, LOGIT_ROWS, { signal });
   };
   try {
     const p = await load(float);
     const q: Llama[] = [];
     for (const quant of quants) q.push(await load(quant));
-    return await measureText(p, q, ids, windows, { vocabulary: float.config.vocabulary, ...watch });
+    return await measureText(new LlamaGroup(pool, p, q), ids, windows, watch);
   } finally {
     pool.close();
   }

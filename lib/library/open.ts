@@ -10,7 +10,7 @@ import type { Activations } from "../format/blocks.ts";
 import { type Checkpoint, TensorReader } from "../format/checkpoint.ts";
 import { Pool } from "../kernels/pool.ts";
 import { threadCount } from "../kernels/workers.ts";
-import type { TextModel } from "../measure/perplexity.ts";
+import type { TextModel } from "../measure/group.ts";
 import { type Config, longestContext } from "../model/config.ts";
 import { BATCH, type Llama } from "../model/llama.ts";
 import { loadInTurns, type Model, openModel } from "../model/load.ts";

@@ -5,11 +5,10 @@
  * @module
  */
 
-import { trace } from "./compare.ts";
-import { checkFinite, greedy } from "../text/sample.ts";
-import { Difference, Distribution, Divergence, margin } from "./metrics.ts";
-import { pacer, type Watch } from "../pace.ts";
-import type { TextModel } from "./perplexity.ts";
+import { checkFinite } from "../text/sample.ts";
+import type { ModelGroup } from "./group.ts";
+import { Difference, Divergence, margin } from "./metrics.ts";
+import { counted, type Watch } from "../pace.ts";
 
 /** Tokens of an answer: the number that `compare` decodes by default. */
 export const ANSWER_STEPS = 8;
@@ -51,54 +50,39 @@ export interface Answers {
   readonly divergence: Divergence;
 }
 
-/** Options of {@link measureAnswers}. Progress counts tokens: each prompt's, plus {@link ANSWER_STEPS}. */
-export interface AnswerOptions extends Watch {
-  /** Size of the vocabulary. */
-  readonly vocabulary: number;
-}
-
 /**
- * Decodes each prompt with the float model, feeds prompt and answer to the quantized models, and compares the logits.
+ * Decodes the prompts with the float model, feeds prompts and answers to all models, and compares the logits. The
+ * progress counts tokens: each prompt's, plus {@link ANSWER_STEPS}.
  *
  * @returns one result for each quantized model
  * @throws {NumericError} a logit is not finite
  * @throws the reason of `signal`
  */
 export async function measureAnswers(
-  float: TextModel,
-  quants: readonly TextModel[],
+  models: ModelGroup,
   prompts: readonly (readonly number[])[],
-  { vocabulary, signal, progress }: AnswerOptions,
+  { signal, progress }: Watch = {},
 ): Promise<Answers[]> {
-  const results = quants.map((): Answers => {
+  const results = Array.from({ length: models.quants }, (): Answers => {
     return { prompts: prompts.length, kept: 0, difference: new Difference(), divergence: new Divergence() };
   });
-  const [p, q] = [new Distribution(vocabulary), new Distribution(vocabulary)];
-  const pause = pacer(signal);
   const total = prompts.reduce((sum, { length }) => sum + length + ANSWER_STEPS, 0);
-  let done = 0;
-  for (const prompt of prompts) {
-    float.rewind(0);
-    const { tokens, prefill, logits } = trace(float, prompt, ANSWER_STEPS);
-    const wanted = [prefill, ...logits];
-    for (const [which, quant] of quants.entries()) {
-      const result = results[which];
-      let kept = true;
-      quant.rewind(0);
-      quant.feedAll([...prompt, ...tokens], (index, found) => {
-        const step = index + 1 - prompt.length;
-        if (step < 0) return;
-        result.difference.add(wanted[step], found);
-        checkFinite(p.set(wanted[step]) && q.set(found));
-        if (step === tokens.length) return;
-        result.divergence.add(p, q, tokens[step]);
-        if (greedy(found) !== tokens[step] && margin(wanted[step]) >= NEAR_TIE) kept = false;
-      });
-      if (kept) result.kept++;
-    }
-    progress?.(done += prompt.length + ANSWER_STEPS, total);
-    await pause();
-  }
+  const half = (from: number): Watch => ({ signal, progress: (done) => progress?.((from + done) >> 1, total) });
+  const answers = await counted(models.answers(prompts, ANSWER_STEPS), total, half(0));
+  const lost = results.map(() => new Set<number>());
+  const sequences = prompts.map((prompt, n) => ({ ids: [...prompt, ...answers[n]], first: prompt.length - 1 }));
+  const work = models.compare(sequences, (n, index, quant, pair) => {
+    const { p, q, topP, topQ } = pair;
+    const { difference, divergence } = results[quant];
+    checkFinite(topP >= 0 && topQ >= 0);
+    difference.add(p, q);
+    const step = index + 1 - prompts[n].length;
+    if (step === ANSWER_STEPS) return;
+    divergence.add(pair, answers[n][step]);
+    if (topQ !== topP && margin(p) >= NEAR_TIE) lost[quant].add(n);
+  });
+  await counted(work, total, half(total));
+  for (const [quant, result] of results.entries()) result.kept = prompts.length - lost[quant].size;
   return results;
 }
 

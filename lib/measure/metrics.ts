@@ -4,6 +4,8 @@
  * @module
  */
 
+import { divergenceOf, logProbability, type Pair } from "./distribution.ts";
+
 /** The maximum and the mean of |a - b| over all values that were added, with sums in binary64. */
 export class Difference {
   #max = 0;
@@ -34,16 +36,6 @@ export class Difference {
   get values(): number {
     return this.#count;
   }
-}
-
-/** The index of the largest value, the lowest index of equal values; -1 if a value is NaN or infinite. */
-export function argmax(values: Float32Array): number {
-  let best = 0;
-  for (let n = 0; n < values.length; n++) {
-    if (!Number.isFinite(values[n])) return -1;
-    if (values[n] > values[best]) best = n;
-  }
-  return best;
 }
 
 /** The difference between the largest value and the second largest; 0 if they are equal. */
@@ -101,65 +93,6 @@ export function quantile(values: readonly number[], q: number): number {
 }
 
 /**
- * The softmax of a row of logits: p(i) = exp(logits[i]) / sum of exp(logits[j]), computed in binary64. The largest
- * logit is subtracted before exp to avoid overflow. Each exp is computed once.
- */
-export class Distribution {
-  /** exp(logits[i] - largest) */
-  readonly weights: Float64Array;
-  #logits: Float32Array = new Float32Array(0);
-  #top = -1;
-  #sum = 0;
-  #logSum = 0;
-
-  /**
-   * Allocates memory for one row.
-   *
-   * @param vocabulary the number of logits
-   */
-  constructor(vocabulary: number) {
-    this.weights = new Float64Array(vocabulary);
-  }
-
-  /** Sets the logits, which must not change while they are in use. @returns false if a logit is NaN or infinite */
-  set(logits: Float32Array): boolean {
-    this.#logits = logits;
-    this.#top = argmax(logits);
-    if (this.#top < 0) return false;
-    const { weights } = this;
-    const largest = logits[this.#top];
-    let sum = 0;
-    for (let n = 0; n < logits.length; n++) sum += weights[n] = Math.exp(logits[n] - largest);
-    this.#sum = sum;
-    this.#logSum = largest + Math.log(sum);
-    return true;
-  }
-
-  /** The most probable token, the lowest id of equal ones. */
-  get top(): number {
-    return this.#top;
-  }
-
-  /** The natural logarithm of p(token). */
-  logProbability(token: number): number {
-    return this.#logits[token] - this.#logSum;
-  }
-
-  /**
-   * The Kullback-Leibler divergence of `other` (q) from this distribution (p), in nats: sum of p(i) (log p(i) - log
-   * q(i)). It is 0 for equal distributions and never negative (Kullback and Leibler 1951); a negative rounding error is
-   * replaced by 0.
-   */
-  divergence(other: Distribution): number {
-    const { weights } = this;
-    const [p, q] = [this.#logits, other.#logits];
-    let sum = 0;
-    for (let n = 0; n < p.length; n++) sum += weights[n] * (p[n] - q[n]);
-    return Math.max(0, sum / this.#sum - this.#logSum + other.#logSum);
-  }
-}
-
-/**
  * Compares the predictions of a float model and a quantized one on a text, with one observation per scored token. The
  * figures and their definitions are those of llama.cpp's perplexity tool with --kl-divergence
  * (https://github.com/ggml-org/llama.cpp/blob/master/tools/perplexity/README.md). Logarithms are natural.
@@ -171,14 +104,15 @@ export class Divergence {
   readonly #shift: number[] = [];
   #same = 0;
 
-  /** Adds an observation: the distributions that the two models predict, and the token of the text. */
-  add(float: Distribution, quant: Distribution, token: number): void {
-    const [p, q] = [float.logProbability(token), quant.logProbability(token)];
+  /** Adds a place of the text: `token` is the one that follows. */
+  add(pair: Pair, token: number): void {
+    const p = logProbability(pair.p, pair.topP, pair.sumP, token);
+    const q = logProbability(pair.q, pair.topQ, pair.sumQ, token);
     this.#float.push(-p);
     this.#quant.push(-q);
-    this.#kl.push(float.divergence(quant));
+    this.#kl.push(divergenceOf(pair));
     this.#shift.push(Math.exp(q) - Math.exp(p));
-    if (float.top === quant.top) this.#same++;
+    if (pair.topP === pair.topQ) this.#same++;
   }
 
   /** Number of scored tokens. */

@@ -16,8 +16,12 @@
 
 export { compareWith, trace } from "./compare.ts";
 export type { Comparison, Decoder, Observer, Trace } from "./compare.ts";
-export { argmax, Difference, Distribution, Divergence, margin, mean, quantile } from "./metrics.ts";
+export { argmax, Distribution } from "./distribution.ts";
+export type { Pair } from "./distribution.ts";
+export { Difference, Divergence, margin, mean, quantile } from "./metrics.ts";
 export type { Estimate } from "./metrics.ts";
+export { groupOf } from "./group.ts";
+export type { ModelGroup, Sequence, TextModel, Visit } from "./group.ts";
 export { measureText, WINDOW, windowsOf } from "./perplexity.ts";
-export type { TextModel, TextOptions, Window } from "./perplexity.ts";
-export type { Progress, Watch } from "../pace.ts";
+export type { Window } from "./perplexity.ts";
+export type { Counted, Progress, Watch } from "../pace.ts";

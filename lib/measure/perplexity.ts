@@ -5,16 +5,10 @@
  * @module
  */
 
-import type { Decoder } from "./compare.ts";
 import { checkFinite } from "../text/sample.ts";
-import { Distribution, Divergence } from "./metrics.ts";
-import { pacer, type Watch } from "../pace.ts";
-
-/** A model that can return the logits after every token. */
-export interface TextModel extends Decoder {
-  /** Feeds tokens and calls `visit` with the logits after each, which are valid during the call. */
-  feedAll(ids: readonly number[], visit: (index: number, logits: Float32Array) => void): void;
-}
+import type { ModelGroup } from "./group.ts";
+import { Divergence } from "./metrics.ts";
+import { counted, type Watch } from "../pace.ts";
 
 /** The tokens from `start` up to `end` (exclusive) of a text. The model sees no tokens before them. */
 export interface Window {
@@ -28,9 +22,6 @@ export interface Window {
 
 /** The default window in tokens, that of llama.cpp's perplexity tool. */
 export const WINDOW = 512;
-
-/** Rows of logits in memory at a time: more rows need more memory, fewer rows make the batches slow. */
-export const LOGIT_ROWS = 128;
 
 /**
  * Divides a text into windows. Window n begins at token n * stride, and has `window` tokens or those that are left.
@@ -53,53 +44,29 @@ export function fedTokens(windows: readonly Window[]): number {
   return windows.reduce((sum, { start, end }) => sum + end - 1 - start, 0);
 }
 
-/** Options of {@link measureText}. Progress counts the tokens of {@link fedTokens}. */
-export interface TextOptions extends Watch {
-  /** Size of the vocabulary. */
-  readonly vocabulary: number;
-}
-
 /**
- * Feeds the windows of a text to the models, {@link LOGIT_ROWS} tokens at a time, and compares each quantized model
- * with the float model at every scored token.
+ * Feeds the windows of a text to the models, and compares each quantized model with the float model at every scored
+ * token. The progress counts the tokens of {@link fedTokens}.
  *
  * @returns one result for each quantized model
  * @throws {NumericError} a logit is not finite
  * @throws the reason of `signal`
  */
 export async function measureText(
-  float: TextModel,
-  quants: readonly TextModel[],
+  models: ModelGroup,
   ids: readonly number[],
   windows: readonly Window[],
-  { vocabulary, signal, progress }: TextOptions,
+  watch: Watch = {},
 ): Promise<Divergence[]> {
-  const results = quants.map(() => new Divergence());
-  const kept = Array.from({ length: LOGIT_ROWS }, () => new Float32Array(vocabulary));
-  const [p, q] = [new Distribution(vocabulary), new Distribution(vocabulary)];
-  const pause = pacer(signal);
-  const total = fedTokens(windows);
-  let done = 0;
-  for (const { start, scored, end } of windows) {
-    for (const model of [float, ...quants]) {
-      model.rewind(0);
-      if (scored - 1 > start) model.feed(ids.slice(start, scored - 1));
-    }
-    done += scored - 1 - start;
-    // The logits after a token predict the next one, so batches begin one token before the first that is scored.
-    for (let at = scored - 1; at < end - 1; at += LOGIT_ROWS) {
-      const batch = ids.slice(at, Math.min(at + LOGIT_ROWS, end - 1));
-      float.feedAll(batch, (n, logits) => kept[n].set(logits));
-      for (const [which, quant] of quants.entries()) {
-        quant.feedAll(batch, (n, logits) => {
-          checkFinite(p.set(kept[n]) && q.set(logits));
-          results[which].add(p, q, ids[at + n + 1]);
-        });
-      }
-      done += batch.length;
-      progress?.(done, total);
-      await pause();
-    }
-  }
+  const results = Array.from({ length: models.quants }, () => new Divergence());
+  // The logits after a token predict the next one.
+  const sequences = windows.map(({ start, scored, end }) => {
+    return { ids: ids.slice(start, end - 1), first: scored - 1 - start };
+  });
+  const work = models.compare(sequences, (window, index, quant, pair) => {
+    checkFinite(pair.topP >= 0 && pair.topQ >= 0);
+    results[quant].add(pair, ids[windows[window].start + index + 1]);
+  });
+  await counted(work, fedTokens(windows), watch);
   return results;
 }

@@ -67,6 +67,16 @@ interface State {
 /** The largest batch of a forward pass, in tokens. */
 export const BATCH = 512;
 
+/** Consecutive tokens of one sequence. */
+export interface Run {
+  /** The tokens. */
+  readonly ids: readonly number[];
+  /** The position of the first of them. */
+  readonly position: number;
+  /** Where the caches hold position 0 of the sequence: a multiple of ATTENTION_CHUNK. */
+  readonly start: number;
+}
+
 /** A loaded model. */
 export class Llama {
   readonly config: Config;
@@ -133,7 +143,9 @@ export class Llama {
   feed(ids: readonly number[]): Float32Array {
     for (let at = 0; at < ids.length; at += BATCH) {
       const batch = ids.slice(at, at + BATCH);
-      this.#forward(batch, at + BATCH >= ids.length ? 1 : 0);
+      this.#follow(batch);
+      if (at + BATCH >= ids.length) this.predict(batch.length - 1, 1);
+      this.#ops.run();
     }
     return this.#ops.row(this.#state.logits, 0);
   }
@@ -144,23 +156,52 @@ export class Llama {
    * @param visit gets the index of the token and the logits, which are valid during the call
    */
   feedAll(ids: readonly number[], visit: (index: number, logits: Float32Array) => void): void {
-    const { logits } = this.#state;
-    for (let at = 0; at < ids.length; at += logits.tokens) {
-      const batch = ids.slice(at, at + logits.tokens);
-      this.#forward(batch, batch.length);
-      for (let n = 0; n < batch.length; n++) visit(at + n, this.#ops.row(logits, n));
+    for (let at = 0; at < ids.length; at += BATCH) {
+      const batch = ids.slice(at, at + BATCH);
+      this.#follow(batch);
+      for (let first = 0; first < batch.length; first += this.logitRows) {
+        const count = Math.min(this.logitRows, batch.length - first);
+        const logits = this.predict(first, count);
+        this.#ops.run();
+        for (let n = 0; n < count; n++) visit(at + first + n, this.#ops.row(logits, n));
+      }
     }
   }
 
-  /** Feeds a batch and computes the logits of its last `wanted` tokens. */
-  #forward(ids: readonly number[], wanted: number): void {
+  #follow(ids: readonly number[]): void {
+    this.pass([{ ids, position: this.#position, start: 0 }]);
+    this.#position += ids.length;
+  }
+
+  /** The most tokens whose logits {@link predict} computes at once. */
+  get logitRows(): number {
+    return this.#state.logits.tokens;
+  }
+
+  /**
+   * The logits after tokens `first` to `first + count - 1` of the last {@link pass}, at most `logitRows` of them.
+   *
+   * @returns the buffer that has them from row 0 on, after the next run of the operations
+   */
+  predict(first: number, count: number): ActivationBuffer {
+    const { x, logits } = this.#state;
+    const { norm, head } = this.#weights;
+    this.#ops.project({ from: x, first, norm }, count, [{ matrix: head, out: logits }]);
+    return logits;
+  }
+
+  /** One pass over the weights, for at most {@link BATCH} tokens of one or several sequences. */
+  pass(runs: readonly Run[]): void {
+    const ids = runs.flatMap(({ ids }) => ids);
     const n = ids.length;
     const { heads } = this.config;
-    const { x, q, k, v, mixed, inner, logits, caches, rope } = this.#state;
+    const { x, q, k, v, mixed, inner, caches, rope } = this.#state;
     const ops = this.#ops;
-    const { embedding, layers, norm, head } = this.#weights;
-    if (this.#position + n > this.context) {
-      throw new RangeError(`${this.#position} + ${n} tokens, room for ${this.context}`);
+    const { embedding, layers } = this.#weights;
+    for (const { ids, position, start } of runs) {
+      if (start + position + ids.length > this.context) {
+        throw new RangeError(`${start + position} + ${ids.length} tokens, room for ${this.context}`);
+      }
     }
 
     ops.embed(embedding, ids, x);
@@ -171,14 +212,16 @@ export class Llama {
         { matrix: layer.v, bias: layer.vBias, out: v },
       ]);
       const { qNorm, kNorm } = layer;
-      ops.attend({ q, k, v, out: mixed, cache: caches[index], rope, heads, position: this.#position, qNorm, kNorm }, n);
+      let first = 0;
+      for (const { ids, position, start } of runs) {
+        const places = { first, position, start };
+        ops.attend({ q, k, v, out: mixed, cache: caches[index], rope, heads, ...places, qNorm, kNorm }, ids.length);
+        first += ids.length;
+      }
       ops.projectAdd({ from: mixed }, n, layer.o, x, layer.oBias);
       ops.projectGated({ from: x, norm: layer.mlpNorm }, n, layer.gate, layer.up, inner);
       ops.projectAdd({ from: inner }, n, layer.down, x);
     }
-    if (wanted > 0) ops.project({ from: x, first: n - wanted, norm }, wanted, [{ matrix: head, out: logits }]);
-    ops.run();
-    this.#position += n;
   }
 }
 

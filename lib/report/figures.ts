@@ -9,8 +9,8 @@ import { compareWith, type Comparison, type Decoder, type Trace } from "../measu
 import type { Config } from "../model/config.ts";
 import { tensorsOf } from "../model/tensors.ts";
 import { bytesOf, type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";
+import { argmax } from "../measure/distribution.ts";
 import {
-  argmax,
   type Bins,
   type Divergence,
   Histogram,

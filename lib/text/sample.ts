@@ -6,7 +6,7 @@
  */
 
 import { NumericError } from "../errors.ts";
-import { argmax } from "../measure/metrics.ts";
+import { argmax } from "../measure/distribution.ts";
 import { SplitMix64 } from "../random.ts";
 
 /** The token of greedy decoding: the one with the largest logit. @throws {NumericError} the logits are not finite */

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { TextModel } from "../../lib/measure/perplexity.ts";
+import type { TextModel } from "../../lib/measure/group.ts";
 
 /**
  * A model whose logits are a function of the text that it was fed. It remembers what it was asked, and hands out one array

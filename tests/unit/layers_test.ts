@@ -6,7 +6,7 @@ import { execute } from "../support/program.ts";
 
 /** The layers, lowest first. A module imports from its own layer and from lower ones. */
 const LAYERS: readonly (readonly RegExp[])[] = [
-  [/^lib\/(errors|libc|pace|random)\.ts$/, /^lib\/measure\/metrics\.ts$/],
+  [/^lib\/(errors|libc|pace|random)\.ts$/, /^lib\/measure\/(distribution|metrics)\.ts$/],
   [/^lib\/files\//],
   [/^lib\/format\//],
   [/^lib\/kernels\//],
@@ -19,7 +19,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
 ];
 
 /** Modules that import nothing at all. */
-const ALONE = ["lib/errors.ts", "lib/random.ts", "lib/measure/metrics.ts"];
+const ALONE = ["lib/errors.ts", "lib/random.ts", "lib/measure/distribution.ts"];
 
 /** Neighbours in one layer that may not know each other. */
 const APART: readonly (readonly [RegExp, RegExp])[] = [

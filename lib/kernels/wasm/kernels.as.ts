@@ -22,6 +22,7 @@ export * from "./activations.as";
 export * from "./pack.as";
 export * from "./layer.as";
 export * from "./attention.as";
+export * from "./compare.as";
 export { highBias, highNibble, highPower, lowBias, lowNibble, lowPower, upper } from "./decode.as";
 export {
   exp0, exp1, exp2, exp3, exp4, exp5, expBias, expLeast, expMost, expOne, ln2High, ln2Low, log2e,

@@ -86,6 +86,9 @@ export const VALUE_POSITIONS = 2;
 /** Positions over which products with integer values are summed as int32: 32 * 32767 * 2047 < 2^31. */
 export const CHUNK = 32;
 
+/** Bytes of the result of comparing two rows: five binary64, padded to a cache line. */
+export const COMPARED = 64;
+
 // The parameter block of attention (attention.as.ts): fields of 4 bytes, at these offsets.
 
 /** Address of the query: per head, headDim binary32 or `length` int16. */

@@ -14,7 +14,8 @@ import {
 } from "../../../lib/kernels/operations.ts";
 import { MAX_COMMANDS } from "../../../lib/kernels/program.ts";
 import { Pool } from "../../../lib/kernels/pool.ts";
-import { exp, Reference } from "../../../lib/kernels/reference.ts";
+import { exp } from "../../../lib/kernels/exponential.ts";
+import { Reference } from "../../../lib/kernels/reference.ts";
 import { TOKEN_TILE } from "../../../lib/kernels/view.ts";
 import { readFloat, writeFloat } from "../../support/blocks.ts";
 import { inTemporary, write } from "../../support/files.ts";
@@ -503,6 +504,123 @@ for (const [headDim, heads, groups] of [[4, 1, 1], [4, 6, 2], [8, 4, 2], [20, 3,
     });
   }
 }
+
+Deno.test({
+  name: "Pool.attend over several sequences in one cache gives the bits of each alone",
+  ...unsanitized,
+  async fn() {
+    const [heads, groups, headDim] = [4, 2, 20];
+    const lengths = [5, 33, 1, 40];
+    for (const activations of ACTIVATIONS) {
+      const run = (together: boolean) => (ops: Operations) => {
+        const random = new Random(12);
+        const caches = lengths.map(() => ops.cache(together ? 192 : 64, groups, headDim));
+        const rope = ops.ropeTable(64, numbers(64 * headDim, random));
+        const [q, k, v, out] = [heads, groups, groups, heads].map((n) => ops.buffer(80, n * headDim));
+        const results: Results = new Map();
+        // First all tokens but one of each sequence, then that one.
+        for (const last of [false, true]) {
+          for (const buffer of [q, k, v]) {
+            for (let t = 0; t < buffer.tokens; t++) ops.row(buffer, t).set(numbers(buffer.width, random));
+          }
+          let [first, start] = [0, 0];
+          for (const [n, length] of lengths.entries()) {
+            const tokens = last ? 1 : length - 1;
+            const places = together ? { cache: caches[0], start } : { cache: caches[n] };
+            const attention = { q, k, v, out, rope, heads, first, position: last ? length - 1 : 0, ...places };
+            if (tokens > 0) ops.attend(attention, tokens);
+            first += tokens;
+            start += length > 32 ? 64 : 32;
+          }
+          ops.run();
+          keep(results, last ? "last" : "before", ops, out);
+        }
+        return results;
+      };
+      const alone = run(false)(new Reference(activations));
+      for (const [name, row] of await agree(activations, run(true))) {
+        assertSameBits(row, alone.get(name)!, `${activations}: ${name}`);
+      }
+    }
+  },
+});
+
+// ---------------------------------------------------------------- comparison
+
+/** Rows of logits, by what is special about them. */
+const LOGITS: readonly { name: string; make(width: number, random: Random): Float32Array }[] = [
+  { name: "ordinary", make: (width, random) => numbers(width, random, 4) },
+  { name: "alike", make: (width) => new Float32Array(width).fill(-3) },
+  { name: "zeros of both signs", make: (width) => Float32Array.from({ length: width }, (_, n) => n % 2 ? 0 : -0) },
+  { name: "few values", make: (width, random) => numbers(width, random).map(Math.round) },
+  { name: "far apart", make: (width, random) => numbers(width, random, 1e3) },
+  {
+    name: "huge",
+    make: (width, random) => numbers(width, random, 1e38).map((x) => Math.max(-3e38, Math.min(3e38, x))),
+  },
+  {
+    name: "not finite",
+    make(width, random) {
+      const row = numbers(width, random);
+      row[random.below(width)] = [NaN, Infinity, -Infinity][random.below(3)];
+      return row;
+    },
+  },
+];
+
+Deno.test({
+  name: "Pool.compare gives the bits of Reference, near those of the formulas in binary64",
+  ...unsanitized,
+  async fn() {
+    for (const width of [1, 2, 3, 4, 5, 6, 7, 8, 31, 33, 1001]) {
+      const random = new Random(width);
+      const pairs = LOGITS.flatMap((a) => LOGITS.map((b) => [a.make(width, random), b.make(width, random)] as const));
+      const results = await agree("f32", (ops) => {
+        const [p, q] = [0, 1].map((which) => {
+          const buffer = ops.buffer(pairs.length, width);
+          pairs.forEach((pair, t) => ops.row(buffer, t).set(pair[which]));
+          return buffer;
+        });
+        const results: Results = new Map();
+        for (const tokens of [1, pairs.length]) {
+          ops.compare(p, q, tokens);
+          ops.run();
+          for (let t = 0; t < tokens; t++) {
+            const { topP, topQ, sumP, sumQ, cross, ...rows } = ops.compared(t);
+            assertSameBits(rows.p, pairs[t][0], "p");
+            assertSameBits(rows.q, pairs[t][1], "q");
+            // The bits of binary64 as pairs of binary32.
+            const sums = new Float32Array(Float64Array.of(topP, topQ, sumP, sumQ, cross).buffer);
+            results.set(`${tokens} rows of ${width}, row ${t}`, sums);
+          }
+          assertThrows(() => ops.compared(tokens), RangeError, "the row of a buffer");
+        }
+        return results;
+      });
+      for (const [t, [p, q]] of pairs.entries()) {
+        const sums = results.get(`${pairs.length} rows of ${width}, row ${t}`)!;
+        const [topP, topQ, sumP, sumQ, cross] = new Float64Array(sums.slice().buffer);
+        const finite = [p, q].map((row) => row.every(Number.isFinite));
+        const tops = [p, q].map((row, n) => finite[n] ? row.indexOf(Math.max(...row)) : -1);
+        assertEquals([topP, topQ], tops.map((top, n) => finite[n] && [p, q][n].every((x) => x === 0) ? 0 : top));
+        if (!finite[0] || !finite[1]) {
+          assertEquals([sumP, sumQ, cross], [0, 0, 0]);
+          continue;
+        }
+        const parts = [...p].map((x) => Math.exp(x - p[topP]));
+        const sum = (values: number[]) => values.reduce((a, b) => a + b, 0);
+        const terms = parts.map((part, n) => part * (p[n] - q[n]));
+        const wanted = [sum(parts), sum([...q].map((x) => Math.exp(x - q[topQ]))), sum(terms)];
+        const sizes = [wanted[0], wanted[1], sum(terms.map(Math.abs))];
+        [sumP, sumQ, cross].forEach((found, n) => {
+          // What is left of exp(-708) times 1e38 is nothing.
+          const off = Math.abs(found - wanted[n]);
+          assert(off <= 1e-13 * sizes[n] + 1e-260, `${width}, ${t}: sum ${n} is ${found}, not ${wanted[n]}`);
+        });
+      }
+    }
+  },
+});
 
 // ---------------------------------------------------------------- memories
 

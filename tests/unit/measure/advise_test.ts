@@ -12,7 +12,9 @@ import {
   RATIO_ERRORS,
 } from "../../../lib/measure/advise.ts";
 import { NumericError } from "../../../lib/errors.ts";
-import { Difference, Distribution, Divergence } from "../../../lib/measure/metrics.ts";
+import { Distribution } from "../../../lib/measure/distribution.ts";
+import { groupOf } from "../../../lib/measure/group.ts";
+import { Difference, Divergence } from "../../../lib/measure/metrics.ts";
 import { FakeModel } from "../../support/decoders.ts";
 
 // ---------------------------------------------------------------- the rule
@@ -34,7 +36,7 @@ function text(...losses: [number, number][]): Divergence {
     distribution.set(Float32Array.of(-loss - Math.log(1 - Math.exp(-loss)), 0));
     return distribution;
   };
-  for (const [p, q] of losses) measured.add(of(p), of(q), 0);
+  for (const [p, q] of losses) measured.add(of(p).with(of(q)), 0);
   return measured;
 }
 
@@ -67,7 +69,7 @@ Deno.test("a perplexity that overflows may not change, in either direction", () 
       distribution.set(Float32Array.of(-loss, 0));
       return distribution;
     };
-    for (let n = 0; n < 2; n++) measured.add(of(p), of(q), 0);
+    for (let n = 0; n < 2; n++) measured.add(of(p).with(of(q)), 0);
     return measured;
   };
   assertEquals([loud(1000, 300).float.value, loud(1000, 300).quant.value < Infinity], [Infinity, true]);
@@ -112,13 +114,13 @@ Deno.test("measureAnswers feeds the float model's answer, and counts the prompts
   // Goes another way after token 0 only, which every answer of eight meets.
   const other = fixed((token) => token === 0 ? 3 : next(token), 2);
   const progress: number[] = [];
-  const [kept, lost] = await measureAnswers(float, [same, other], [[1, 2], [0]], {
-    vocabulary: VOCABULARY,
+  const [kept, lost] = await measureAnswers(groupOf(float, [same, other]), [[1, 2], [0]], {
     progress: (done) => progress.push(done),
   });
-  assertEquals(same.calls, ["rewind 0", "all 1 2 0 1 2 0 1 2 0 1", "rewind 0", "all 0 1 2 0 1 2 0 1 2"]);
+  assertEquals(same.calls, ["rewind 0", "feed 1", "all 2 0 1 2 0 1 2 0 1", "rewind 0", "all 0 1 2 0 1 2 0 1 2"]);
   assertEquals([kept.kept, kept.prompts, lost.kept, lost.prompts], [2, 2, 0, 2]);
-  assertEquals(progress, [2 + ANSWER_STEPS, 3 + 2 * ANSWER_STEPS]);
+  // The first half is decoding.
+  assertEquals(progress, [10, 19, 10 + 19, 19 + 19].map((tokens) => Math.floor(tokens / 2)));
   // After the prompt and after each of the eight tokens; one logit of four differs, by 0.5.
   assertEquals(kept.difference.values, 2 * (ANSWER_STEPS + 1) * VOCABULARY);
   assertEquals([kept.difference.max, kept.difference.mean], [0.5, 0.125]);
@@ -127,9 +129,7 @@ Deno.test("measureAnswers feeds the float model's answer, and counts the prompts
 
 Deno.test("measureAnswers: two tokens near a tie may change places", async () => {
   const of = async (by: number) => {
-    const [result] = await measureAnswers(fixed(next, by), [fixed(() => 3, 1)], [[0]], {
-      vocabulary: VOCABULARY,
-    });
+    const [result] = await measureAnswers(groupOf(fixed(next, by), [fixed(() => 3, 1)]), [[0]]);
     return result.kept;
   };
   assertEquals(await of(NEAR_TIE * 0.99), 1);
@@ -139,7 +139,7 @@ Deno.test("measureAnswers: two tokens near a tie may change places", async () =>
 Deno.test("measureAnswers refuses logits that are not finite, and stops when it is told to", async () => {
   const good = fixed(next, 1);
   const of = (float: FakeModel, quant: FakeModel, signal?: AbortSignal) => () =>
-    measureAnswers(float, [quant], [[0], [1]], { vocabulary: VOCABULARY, signal });
+    measureAnswers(groupOf(float, [quant]), [[0], [1]], { signal });
   await assertRejects(of(fixed(next, NaN), good), NumericError, "the logits are not finite");
   await assertRejects(of(good, fixed(next, NaN)), NumericError, "the logits are not finite");
   await assertRejects(of(good, good, AbortSignal.abort(new Error("enough"))), Error, "enough");

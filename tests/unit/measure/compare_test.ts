@@ -4,7 +4,8 @@ import { assertEquals, assertThrows } from "@std/assert";
 import { compareWith, trace } from "../../../lib/measure/compare.ts";
 import { greedy } from "../../../lib/text/sample.ts";
 import { NumericError } from "../../../lib/errors.ts";
-import { argmax, Difference } from "../../../lib/measure/metrics.ts";
+import { argmax } from "../../../lib/measure/distribution.ts";
+import { Difference } from "../../../lib/measure/metrics.ts";
 import { FakeModel } from "../../support/decoders.ts";
 
 const row = (...values: number[]) => Float32Array.from(values);

@@ -3,8 +3,10 @@
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { NumericError } from "../../../lib/errors.ts";
-import { Distribution, Divergence, exponential, margin, mean, quantile } from "../../../lib/measure/metrics.ts";
-import { fedTokens, LOGIT_ROWS, measureText, windowsOf } from "../../../lib/measure/perplexity.ts";
+import { Distribution, exp } from "../../../lib/measure/distribution.ts";
+import { groupOf, LOGIT_ROWS } from "../../../lib/measure/group.ts";
+import { Divergence, exponential, margin, mean, quantile } from "../../../lib/measure/metrics.ts";
+import { fedTokens, measureText, windowsOf } from "../../../lib/measure/perplexity.ts";
 import { FakeModel } from "../../support/decoders.ts";
 import { fixture } from "../../support/fixtures.ts";
 
@@ -51,6 +53,16 @@ Deno.test("quantile sorts by value and is linear between ranks", () => {
   assertEquals(quantile([], 0.5), NaN);
 });
 
+Deno.test("exp is within two units in the last place of the engine's, and 0 of what is far below", () => {
+  for (let n = 0; n <= 708_000; n += 7) {
+    const x = -n / 1000;
+    assert(Math.abs(exp(x) - Math.exp(x)) <= 2 ** -51 * Math.exp(x), `exp(${x}) = ${exp(x)}, not ${Math.exp(x)}`);
+  }
+  assertEquals([exp(0), exp(-0)], [1, 1]);
+  assert(exp(-709) > 0 && exp(-709) < 1e-307);
+  assertEquals(exp(-1e300), exp(-709));
+});
+
 Deno.test("Distribution is a softmax that nothing overflows", () => {
   const p = new Distribution(3);
   assert(p.set(row(1000, 1000, 1000 + Math.fround(Math.log(2)))));
@@ -85,7 +97,7 @@ Deno.test("Divergence gives the figures that numpy gives", () => {
   const [p, q] = [new Distribution(vocabulary), new Distribution(vocabulary)];
   for (const [n, token] of rows.tokens.entries()) {
     assert(p.set(row(...rows.float[n])) && q.set(row(...rows.quant[n])));
-    measured.add(p, q, token);
+    measured.add(p.with(q), token);
   }
   const wanted = rows.figures;
   assertEquals(measured.scored, wanted.scored);
@@ -163,8 +175,7 @@ Deno.test("measureText feeds each window anew, and scores what follows each toke
   const ids = [0, 1, 2, 0, 1, 2];
   const [float, quant] = [successor(2), successor(1)];
   const done: number[] = [];
-  const [measured] = await measureText(float, [quant], ids, windowsOf(6, 4, 2), {
-    vocabulary: VOCABULARY,
+  const [measured] = await measureText(groupOf(float, [quant]), ids, windowsOf(6, 4, 2), {
     progress: (n) => done.push(n),
   });
   const calls = ["rewind 0", "all 0 1 2", "rewind 0", "feed 2", "all 0 1"];
@@ -183,13 +194,8 @@ Deno.test("measureText feeds each window anew, and scores what follows each toke
 Deno.test("measureText measures several models in one pass, and long windows in pieces", async () => {
   const ids = Array.from({ length: 2 * LOGIT_ROWS + 10 }, (_, n) => n % VOCABULARY);
   const float = successor(3);
-  const both = await measureText(
-    float,
-    [successor(3), successor(-1)],
-    ids,
-    windowsOf(ids.length, ids.length, ids.length),
-    { vocabulary: VOCABULARY },
-  );
+  const models = groupOf(float, [successor(3), successor(-1)]);
+  const both = await measureText(models, ids, windowsOf(ids.length, ids.length, ids.length));
   assertEquals(float.calls.map((call) => call.split(" ").length - 1), [1, LOGIT_ROWS, LOGIT_ROWS, 9]);
   assertEquals(both.map(({ scored }) => scored), [ids.length - 1, ids.length - 1]);
   assertEquals([both[0].kl.value, both[0].ratio.value, both[0].sameTop.value], [0, 1, 1]);
@@ -200,7 +206,7 @@ Deno.test("measureText measures several models in one pass, and long windows in 
 Deno.test("measureText refuses logits that are not finite, of either model", async () => {
   for (const [a, b] of [[NaN, 1], [1, NaN], [Infinity, 1], [1, Infinity]]) {
     await assertRejects(
-      () => measureText(successor(a), [successor(b)], [0, 1, 2], windowsOf(3, 3, 3), { vocabulary: VOCABULARY }),
+      () => measureText(groupOf(successor(a), [successor(b)]), [0, 1, 2], windowsOf(3, 3, 3)),
       NumericError,
       "the logits are not finite",
     );
@@ -211,12 +217,11 @@ Deno.test("measureText stops when it is told to", async () => {
   const controller = new AbortController();
   const quant = successor(1);
   const options = {
-    vocabulary: VOCABULARY,
     signal: controller.signal,
     progress: () => controller.abort(new Error("enough")),
   };
   await assertRejects(
-    () => measureText(successor(1), [quant], [0, 1, 2, 3], windowsOf(4, 2, 2), options),
+    () => measureText(groupOf(successor(1), [quant]), [0, 1, 2, 3], windowsOf(4, 2, 2), options),
     Error,
     "enough",
   );

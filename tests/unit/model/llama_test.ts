@@ -2,7 +2,7 @@
 // implementations of the operations.
 
 import { assertEquals, assertThrows } from "@std/assert";
-import { argmax } from "../../../lib/measure/metrics.ts";
+import { argmax } from "../../../lib/measure/distribution.ts";
 import { BATCH, type Llama } from "../../../lib/model/llama.ts";
 import type { TensorSource } from "../../../lib/model/tensors.ts";
 import { LimitError } from "../../../lib/errors.ts";
