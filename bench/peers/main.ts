@@ -4,21 +4,25 @@
  *     deno run --allow-all bench/peers/main.ts quantize WORK FLOAT [--rounds 5] [--out DIR]
  *     deno run --allow-all bench/peers/main.ts decode|prefill|context|start WORK PREFIX --gguf small|large [--rounds 5]
  *         [--only NAME]
+ *     deno run --allow-all bench/peers/main.ts text WORK PREFIX TEXT [--gguf small|large] [--rounds 3]
  *
  * WORK is what build.sh made. quantize: FLOAT is a checkpoint of the shape of WORK/models/large-bf16.gguf (bench/big_model.ts),
  * DIR a directory for the outputs (a memory file system measures the programs, not the disk). The others: PREFIX,
  * PREFIX-q4 and PREFIX-q8 are checkpoints of the shape of the GGUF models; context decodes after prompts of several
- * lengths, start is the time from the start of the process to its end with one token. --only takes the rows whose name
- * has NAME in it. RABBIT_BIN measures the executable.
+ * lengths, start is the time from the start of the process to its end with one token. text measures how two checkpoints
+ * predict the file TEXT: compare PREFIX PREFIX-q8 --text TEXT against two runs of llama-perplexity, which keeps the logits
+ * of the first one in a file, for the divergence of the second one. --only takes the rows whose name has NAME in it.
+ * RABBIT_BIN measures the executable.
  *
  * @module
  */
 
 import { parseArgs } from "@std/cli/parse-args";
 import { DEFAULT_WIDTH, WIDTHS } from "../../lib/format/blocks.ts";
+import { WINDOW } from "../../lib/measure/perplexity.ts";
 import { engineFlags } from "../../lib/kernels/engine_flags.ts";
 
-const { _: [mode, work, model], rounds, out, gguf, only } = parseArgs(Deno.args, {
+const { _: [mode, work, model, text], rounds, out, gguf, only } = parseArgs(Deno.args, {
   string: ["rounds", "out", "gguf", "only", "_"],
   default: { rounds: "5", out: "/tmp", gguf: "small", only: "" },
 });
@@ -190,7 +194,46 @@ function start(): void {
   });
 }
 
-const modes: Record<string, () => void> = { quantize, decode, prefill, context, start };
+/**
+ * Tokens of the text a second, through both models. llama-perplexity leaves out what does not fill a window, and computes
+ * the logits of the second half of each window only.
+ */
+function predict(): void {
+  heading("prediction of a text by BF16 and Q8B32, tokens/s");
+  const directory = Deno.makeTempDirSync();
+  try {
+    for (const threads of ["1", "2"]) {
+      const file = ["--text", String(text), "--threads", threads, "--json"];
+      let tokens = 0;
+      pair(`${threads} threads`, () => {
+        const { seconds, output } = run([...rabbit, "compare", String(model), `${model}-q8`, ...file]);
+        tokens = JSON.parse(output).text.tokens;
+        return tokens / seconds;
+      }, () => {
+        const seconds = ["bf16", "q8_0"].map((type) => {
+          const how = [
+            "-m",
+            `${work}/models/${gguf}-${type}.gguf`,
+            "-f",
+            String(text),
+            "-t",
+            threads,
+            "-c",
+            `${WINDOW}`,
+          ];
+          const logits = ["--kl-divergence-base", `${directory}/logits`, ...type === "bf16" ? [] : ["--kl-divergence"]];
+          return run([`${work}/bin/llama-perplexity`, ...how, ...logits]).seconds;
+        });
+        return (tokens - tokens % WINDOW) / (seconds[0] + seconds[1]);
+      });
+    }
+  } finally {
+    Deno.removeSync(directory, { recursive: true });
+  }
+}
+
+const modes: Record<string, () => void> = { quantize, decode, prefill, context, start, text: predict };
 const measure = modes[String(mode)];
 if (measure === undefined) throw new Error(`one of ${Object.keys(modes).join(", ")}, not ${mode}`);
+console.log(`${/^model name\s*: (.*)$/m.exec(Deno.readTextFileSync("/proc/cpuinfo"))?.[1]}\n`);
 measure();
