@@ -21,7 +21,7 @@
  * @module
  */
 
-import type { BlockFormat } from "../../format/blocks.ts";
+import { BLOCK, type BlockFormat } from "../../format/blocks.ts";
 
 /** Tokens whose products are summed in binary32 before they are added in binary64. */
 export const PANEL = 256;
@@ -110,4 +110,31 @@ export interface Calibration {
   solve(rows: Rows): Promise<Solution>;
   /** Ends the threads. */
   close(): void;
+}
+
+/** Checks a shape. @throws {RangeError} it is none */
+export function checkShape({ columns, residual }: Shape): void {
+  const blocks = (size: number) => Number.isSafeInteger(size) && size >= 0 && size % BLOCK === 0;
+  check(columns > 0 && blocks(columns), `${columns} columns`);
+  check(blocks(residual), `${residual} rows of the residual stream`);
+}
+
+/** Checks inputs of a group. @throws {RangeError} their lengths are not those of its shape */
+export function checkInputs({ columns, target, residual }: Shape, { tokens, x, x0, r, r0, factors }: Inputs): void {
+  check(Number.isSafeInteger(tokens) && tokens > 0, `${tokens} tokens`);
+  const lengths = [x, x0, r, r0, factors].map((values) => values?.length);
+  const stream = residual > 0 ? tokens * residual : undefined;
+  const wanted = [tokens * columns, target ? tokens * columns : undefined, stream, stream];
+  check(wanted.every((length, n) => lengths[n] === length), `${tokens} tokens of ${lengths} values`);
+  check(factors === undefined || factors.length === tokens, `${factors?.length} factors for ${tokens} tokens`);
+}
+
+/** Checks rows of a matrix of a group. @throws {RangeError} they don't fit its shape */
+export function checkRows({ columns, residual }: Shape, { rows, first, weights }: Rows): void {
+  check(Number.isSafeInteger(rows) && rows > 0 && weights.length === rows * columns, `${weights.length} weights`);
+  check(residual === 0 || (first >= 0 && first + rows <= residual), `rows ${first} to ${first + rows - 1}`);
+}
+
+function check(right: boolean, found: string): void {
+  if (!right) throw new RangeError(`${found} don't fit`);
 }
