@@ -17,7 +17,12 @@ import config from "../deno.json" with { type: "json" };
 const UNSTABLE = ["--unstable-worker-options"];
 
 /** Worker modules, which no module imports. */
-const WORKERS = ["lib/quantize/chunk_worker.ts", "lib/text/chat_worker.ts", "lib/kernels/worker.ts"];
+const WORKERS = [
+  "lib/quantize/chunk_worker.ts",
+  "lib/quantize/calibrate/worker.ts",
+  "lib/text/chat_worker.ts",
+  "lib/kernels/worker.ts",
+];
 
 /** The module that is replaced by constants: see lib/cli/revision.ts. */
 const REVISION = "rabbit/revision";

@@ -23,6 +23,9 @@ export * from "./pack.as";
 export * from "./layer.as";
 export * from "./attention.as";
 export * from "./compare.as";
+export { add_products, pack_inputs, pack_residual } from "./sums.as";
+export { damp, factor_diagonal, factor_rows, invert } from "./factor.as";
+export { scratch_bytes, solve_rows } from "./solve.as";
 export { highBias, highNibble, highPower, lowBias, lowNibble, lowPower, upper } from "./decode.as";
 export {
   exp0, exp1, exp2, exp3, exp4, exp5, expBias, expLeast, expMost, expOne, ln2High, ln2Low, log2e,

@@ -26,6 +26,12 @@ import { BLOCK, type BlockFormat } from "../../format/blocks.ts";
 /** Tokens whose products are summed in binary32 before they are added in binary64. */
 export const PANEL = 256;
 
+/**
+ * Rows and columns of the tiles that matrices are factored by. Sums over an index are over the later tiles first, then over
+ * the rest of its own tile.
+ */
+export const TILE = 16;
+
 /** What the matrices of a group share. */
 export interface Shape {
   /** Columns of the matrices: a multiple of 32. */
@@ -58,7 +64,7 @@ export interface Rows {
   readonly format: BlockFormat;
   /** How many rows. */
   readonly rows: number;
-  /** The first of them in the matrix: it says which columns of P are theirs. */
+  /** The first of them in the matrix: it says which columns of P are theirs. A multiple of {@link TILE}. */
   readonly first: number;
   /** The weights, [rows, columns]. */
   readonly weights: Float32Array;
@@ -95,7 +101,7 @@ export interface Calibration {
    */
   add(inputs: Inputs): Promise<void>;
   /**
-   * Makes what {@link solve} needs, once all inputs are added. It may be called again with other damping.
+   * Makes what {@link solve} needs, once all inputs are added. If it finds fault, it may be called again with more damping.
    *
    * @param damping added to the diagonal, as a part of its mean: 0.3 is a good value
    * @returns -1, or the column at which the matrix was found not to be positive definite: it needs more damping
@@ -132,6 +138,7 @@ export function checkInputs({ columns, target, residual }: Shape, { tokens, x, x
 /** Checks rows of a matrix of a group. @throws {RangeError} they don't fit its shape */
 export function checkRows({ columns, residual }: Shape, { rows, first, weights }: Rows): void {
   check(Number.isSafeInteger(rows) && rows > 0 && weights.length === rows * columns, `${weights.length} weights`);
+  check(first % TILE === 0 && first >= 0, `rows from ${first} on`);
   check(residual === 0 || (first >= 0 && first + rows <= residual), `rows ${first} to ${first + rows - 1}`);
 }
 

@@ -18,14 +18,9 @@ import {
   type Rows,
   type Shape,
   type Solution,
+  TILE,
 } from "./calibration.ts";
 import { dot, gradient, type Hessian, solveRow } from "./descent.ts";
-
-/**
- * Rows and columns of the tiles that matrices are factored by. Sums over an index are over the later tiles first, then over
- * the rest of its own tile.
- */
-export const TILE = 16;
 
 /** The sums of a group, and what is made of them; matrices are [columns, …] row by row. */
 interface Group {
@@ -61,6 +56,7 @@ export class Definition implements Calibration {
   async add(inputs: Inputs): Promise<void> {
     const group = this.#group!;
     checkInputs(group.shape, inputs);
+    if (group.factored) throw new RangeError("inputs after the group is factored");
     const { tokens, x, x0, r, r0, factors } = inputs;
     group.tokens += tokens;
     const scaled = scaledRows(x, tokens, factors);
@@ -76,6 +72,7 @@ export class Definition implements Calibration {
   async factor(damping: number): Promise<number> {
     const group = this.#group!;
     const { shape: { columns: n }, h } = group;
+    if (group.factored) throw new RangeError("the group is factored already");
     let trace = 0;
     for (let j = 0; j < n; j++) trace += h[j * n + j];
     if (!Number.isFinite(trace)) throw new NumericError("an input is not finite");
@@ -101,13 +98,14 @@ export class Definition implements Calibration {
     const group = this.#group!;
     const { shape: { columns }, tokens, factored } = group;
     checkRows(group.shape, rows);
-    const { hessian, mean } = factored!;
+    if (factored === undefined) throw new RangeError("the group is not factored");
+    const { hessian, mean } = factored;
     const { format, first, weights } = rows;
     const blocks = new Uint8Array(weights.length / BLOCK * format.blockBytes);
     const loss: Loss = { energy: 0, before: 0, after: 0 };
     for (let r = 0, at = 0; r < rows.rows; r++) {
       const w = weights.slice(r * columns, (r + 1) * columns);
-      const aim = target(group, factored!, w, first + r);
+      const aim = target(group, factored, w, first + r);
       const lost = (v: Float32Array) => {
         const d = v.map((value, j) => value - aim[j]);
         return dot(d, gradient(hessian, d));
