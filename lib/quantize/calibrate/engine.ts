@@ -70,7 +70,7 @@ export class Engine implements Calibration {
   begin(shape: Shape): void {
     checkShape(shape);
     const { columns: n, target, residual } = shape;
-    const take = this.#areas(FIRST_AREA);
+    const take = this.#areas(FIRST_AREA, n);
     take(WORDS.length * 4);
     const room = PANELS * PANEL;
     const raw = PANEL * Math.max(n, residual) * 4;
@@ -106,14 +106,14 @@ export class Engine implements Calibration {
     this.#write();
   }
 
-  /** Gives out areas from an address on. */
-  #areas(first: number): (bytes: number) => number {
+  /** Gives out areas from an address on, for matrices of so many columns. */
+  #areas(first: number, columns: number): (bytes: number) => number {
     let top = first;
     return (bytes) => {
       const at = Math.ceil(top / 64) * 64;
       top = at + bytes;
       if (top > MAX_PAGES * PAGE - MARGIN_BYTES) {
-        throw new LimitError(`${this.#group?.shape.columns} columns need more memory than there can be`);
+        throw new LimitError(`matrices of ${columns} columns need more memory than there can be`);
       }
       this.#threads.grow(top);
       return at;
@@ -197,7 +197,7 @@ export class Engine implements Calibration {
     if (mean === undefined) throw new RangeError("the group is not factored");
     const { format, rows: count, first, weights } = rows;
     const { divisors, finer } = searchFor(format);
-    const take = this.#areas(group.end);
+    const take = this.#areas(group.end, columns);
     const perRow = columns / BLOCK;
     Object.assign(record, {
       rows: count,
