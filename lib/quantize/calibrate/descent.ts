@@ -11,6 +11,9 @@ import { f16ToF32, f32ToF16 } from "../../format/floats.ts";
 /** Sweeps of descent. */
 export const SWEEPS = 3;
 
+/** What is wrong with a row that no scale fits. */
+export const NO_SCALE = "a weight, or what it is to become, is not finite or too large for a scale";
+
 const { fround } = Math;
 
 /** The scales that a block tries: see {@link searchFor}. */
@@ -138,7 +141,7 @@ function propagate(format: BlockFormat, w: Float32Array, { columns, u }: Hessian
     for (const divisor of divisors) attempt(half(peak / divisor));
     const middle = scale;
     for (const factor of finer) attempt(half(middle * factor));
-    if (least === Infinity) throw new NumericError("weights are not finite, or too large for a scale");
+    if (least === Infinity) throw new NumericError(NO_SCALE);
     row.scales[b / BLOCK] = scale;
     tryScale(format.levels, scale, rest.slice(b, b + BLOCK), u, columns, b, row.q, errors);
     const next = b + BLOCK;

@@ -21,7 +21,7 @@ import {
   type Solution,
   TILE,
 } from "./calibration.ts";
-import { searchFor } from "./descent.ts";
+import { NO_SCALE, searchFor } from "./descent.ts";
 import { FIRST_AREA, Threads } from "./threads.ts";
 
 /** Panels of tokens whose products are summed at once: the sums in binary64 are then read and written less often. */
@@ -219,7 +219,7 @@ export class Engine implements Calibration {
     floats(record.finer, finer.length).set(finer);
     this.#write();
     if (await this.#run("solve_rows", Math.ceil(count / TILE), 1 / mean) > 0) {
-      throw new NumericError("weights are not finite, or too large for a scale");
+      throw new NumericError(NO_SCALE);
     }
     const levels = new Int8Array(buffer, record.levels, weights.length);
     const scales = floats(record.scales, count * perRow);

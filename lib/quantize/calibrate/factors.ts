@@ -21,11 +21,12 @@ export function squaredNorms(x: Float32Array, tokens: number): Float64Array {
 }
 
 /**
- * What the values of each token are multiplied with: the square root of min(1, CAP * median / norm), rounded to binary32.
+ * What the values of each token are multiplied with: the square root of min(1, CAP * median / norm), rounded to binary32; 1 if
+ * the median is 0.
  *
  * @param norms the squared lengths of all tokens' inputs; the median is the lower one of two
  */
 export function tokenFactors(norms: Float64Array): Float32Array<ArrayBuffer> {
   const median = norms.toSorted()[(norms.length - 1) >> 1];
-  return Float32Array.from(norms, (norm) => norm > CAP * median ? Math.sqrt(CAP * median / norm) : 1);
+  return Float32Array.from(norms, (norm) => median > 0 && norm > CAP * median ? Math.sqrt(CAP * median / norm) : 1);
 }
