@@ -24,8 +24,12 @@ import {
 import { NO_SCALE, searchFor } from "./descent.ts";
 import { FIRST_AREA, Threads } from "./threads.ts";
 
-/** Panels of tokens whose products are summed at once: the sums in binary64 are then read and written less often. */
+/**
+ * Panels of tokens whose products are summed at once, at most: the sums in binary64 are then read and written less often. And
+ * the bytes of X and X0 - X in them, at most, if that is more than a panel: every thread reads all of them over and over.
+ */
 const PANELS = 8;
+const PANEL_BYTES = 24e6;
 
 /** The words of the record that threads share, in the order of `Group` in tiles.as.ts. */
 const WORDS = [
@@ -72,7 +76,8 @@ export class Engine implements Calibration {
     const { columns: n, target, residual } = shape;
     const take = this.#areas(FIRST_AREA, n);
     take(WORDS.length * 4);
-    const room = PANELS * PANEL;
+    const fitting = Math.floor(PANEL_BYTES / (PANEL * n * 2 * 4));
+    const room = Math.min(Math.max(fitting, 1), PANELS) * PANEL;
     const raw = PANEL * Math.max(n, residual) * 4;
     const record = {
       columns: n,
@@ -151,7 +156,7 @@ export class Engine implements Calibration {
         copy(record.raw0, r0, residual);
         await this.#run("pack_residual", residual / TILE, count, group.panels);
       }
-      if (++group.panels === PANELS) await this.#sum();
+      if (++group.panels * PANEL === record.room) await this.#sum();
     }
   }
 
