@@ -10,8 +10,9 @@ export const ROW32: usize = 64;
 /** See {@link ROW32}. */
 export const ROW64: usize = 128;
 
+/** sum + a b, rounded twice: so it is as fast where the processor can't fuse. */
 @inline
-function madd(sum: v128, a: v128, b: v128): v128 {
+function sumOf(sum: v128, a: v128, b: v128): v128 {
   return f32x4.add(sum, f32x4.mul(a, b));
 }
 
@@ -32,17 +33,17 @@ export function multiply(a: usize, m: usize, count: i32, y: usize): void {
     for (let at = a, x = m; at < end; at += ROW32, x += ROW32) {
       const t = v128.load(x), u = v128.load(x, 16), v = v128.load(x, 32), z = v128.load(x, 48);
       let o = v128.load32_splat(at);
-      p0 = madd(p0, t, o), q0 = madd(q0, u, o);
-      r0 = madd(r0, v, o), s0 = madd(s0, z, o);
+      p0 = sumOf(p0, t, o), q0 = sumOf(q0, u, o);
+      r0 = sumOf(r0, v, o), s0 = sumOf(s0, z, o);
       o = v128.load32_splat(at, 4);
-      p1 = madd(p1, t, o), q1 = madd(q1, u, o);
-      r1 = madd(r1, v, o), s1 = madd(s1, z, o);
+      p1 = sumOf(p1, t, o), q1 = sumOf(q1, u, o);
+      r1 = sumOf(r1, v, o), s1 = sumOf(s1, z, o);
       o = v128.load32_splat(at, 8);
-      p2 = madd(p2, t, o), q2 = madd(q2, u, o);
-      r2 = madd(r2, v, o), s2 = madd(s2, z, o);
+      p2 = sumOf(p2, t, o), q2 = sumOf(q2, u, o);
+      r2 = sumOf(r2, v, o), s2 = sumOf(s2, z, o);
       o = v128.load32_splat(at, 12);
-      p3 = madd(p3, t, o), q3 = madd(q3, u, o);
-      r3 = madd(r3, v, o), s3 = madd(s3, z, o);
+      p3 = sumOf(p3, t, o), q3 = sumOf(q3, u, o);
+      r3 = sumOf(r3, v, o), s3 = sumOf(s3, z, o);
     }
     v128.store(y, p0), v128.store(y, q0, 16), v128.store(y, r0, 32), v128.store(y, s0, 48);
     v128.store(y, p1, 64), v128.store(y, q1, 80), v128.store(y, r1, 96), v128.store(y, s1, 112);
