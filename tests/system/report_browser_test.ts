@@ -9,11 +9,11 @@ import { join } from "@std/path/join";
 import axe from "axe-core";
 import puppeteer, { type Browser, type Page } from "puppeteer-core";
 import { page as pageOf } from "../../lib/report/page.ts";
-import { inTemporary } from "../support/files.ts";
+import { inTemporary, sha256 } from "../support/files.ts";
 import { ROOT, TINY } from "../support/fixtures.ts";
 import { quantizeTo } from "../support/models.ts";
 import { isExecutable, needs, path } from "../support/needs.ts";
-import { rabbit } from "../support/program.ts";
+import { execute, rabbit } from "../support/program.ts";
 import { wrongFigures } from "../support/report_page.ts";
 import { madeUp, withText } from "../support/reports.ts";
 
@@ -243,4 +243,12 @@ inBrowser("a report's page is printed in light colours, with all its tensors", a
     });
     assertEquals(await overflowing(page), [0]);
   });
+});
+
+Deno.test("the task picture says in one line that Chromium is missing, and leaves the picture", async () => {
+  const before = await sha256(`${ROOT}docs/report.png`);
+  const args = ["run", "--frozen", "--allow-all", `${ROOT}tools/picture.ts`];
+  const { code, out, err } = await execute(Deno.execPath(), args, { env: { CHROMIUM: "/none" } });
+  assertEquals([code, out, err], [2, "", "picture: no program /none; install chromium, or set CHROMIUM=path\n"]);
+  assertEquals(await sha256(`${ROOT}docs/report.png`), before);
 });
