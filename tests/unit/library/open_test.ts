@@ -3,7 +3,6 @@ import { CheckpointError, RabbitError } from "../../../lib/errors.ts";
 import { generate } from "../../../lib/dev/gen.ts";
 import { type GeneratedToken, type LanguageModel, open, type Prompt } from "../../../lib/library/open.ts";
 import type { GenerateOptions } from "../../../lib/library/open.ts";
-import { trace } from "../../../lib/measure/compare.ts";
 import { temporary } from "../../support/files.ts";
 import { copyModel, quantizeTo } from "../../support/models.ts";
 import { rabbit } from "../../support/program.ts";
@@ -51,11 +50,8 @@ Deno.test("generate gives the tokens and the text that the program gives", async
 Deno.test("generate follows token ids, forgets the answer before, and ends with a token that stops it", () =>
   using({}, async (model) => {
     const first = await answer(model, [1, 2, 3], { maxTokens: 6 });
-    const traced = trace(model, [1, 2, 3], 0);
-    model.rewind(0);
     assertEquals(first.length, 6);
     assertEquals(await answer(model, [1, 2, 3], { maxTokens: 6 }), first);
-    assertEquals(traced.tokens, []);
     const stopped = await answer(model, [1, 2, 3], { maxTokens: 6, stops: [first[2].id] });
     const at = first.findIndex(({ id }) => id === first[2].id);
     assertEquals(stopped.map(({ id }) => id), first.slice(0, at + 1).map(({ id }) => id));
