@@ -74,7 +74,7 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
 }
 
 function report(thrown: unknown): number {
-  if (thrown instanceof ClosedPipe) return 0;
+  if (thrown instanceof ClosedPipe) return statusOf(thrown);
   const command = COMMANDS.some(({ name }) => name === Deno.args[0]) ? `${Deno.args[0]}: ` : "";
   complain(command, complaintOf(thrown));
   if (variable("RABBIT_DEBUG") !== "") printError(Deno.inspect(thrown));

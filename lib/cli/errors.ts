@@ -31,7 +31,7 @@ export class Interrupted extends RabbitError {
   }
 }
 
-/** The reader of standard output has closed the pipe. The program ends, and this is not an error. */
+/** The reader of a text on standard output has closed the pipe. The program ends, and this is not an error. */
 export class ClosedPipe extends Error {
   override name = "ClosedPipe";
 }

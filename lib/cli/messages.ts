@@ -14,7 +14,7 @@ import {
   Refusal,
   SystemError,
 } from "../errors.ts";
-import { Interrupted, NotSound, UsageError } from "./errors.ts";
+import { ClosedPipe, Interrupted, NotSound, UsageError } from "./errors.ts";
 
 /** The remedies that are flags, by the code of an error. */
 const ADVICE: Readonly<Partial<Record<Code, string>>> = {
@@ -88,6 +88,7 @@ function placeOf(error: RabbitError): { file?: string; tensor?: string; field?: 
 
 /** The exit status of an error. */
 export function statusOf(thrown: unknown): number {
+  if (thrown instanceof ClosedPipe) return 0;
   if (thrown instanceof Interrupted) return thrown.status;
   return thrown instanceof NotSound ? 1 : 2;
 }

@@ -29,6 +29,8 @@ export type Nested = Readonly<Record<string, Value | Fields>>;
 export class Output {
   readonly #object: Record<string, unknown> = {};
   #stream = STDOUT;
+  /** Whether the reader has closed the pipe. */
+  #unread = false;
 
   constructor(readonly name: string, readonly json: boolean) {}
 
@@ -37,8 +39,15 @@ export class Output {
     this.#stream = STDERR;
   }
 
+  /** Prints a line. Without a reader the command goes on, since its exit status may be its answer. */
   #print(line: string): void {
-    write(this.#stream, visible(line) + "\n");
+    if (this.#unread) return;
+    try {
+      write(this.#stream, visible(line) + "\n");
+    } catch (error) {
+      if (!(error instanceof ClosedPipe)) throw error;
+      this.#unread = true;
+    }
   }
 
   /** Prints `NAME key=value …`, or adds the keys of `json` to the JSON object. */

@@ -941,6 +941,22 @@ Deno.test("a reader that goes away is no error", () =>
     assertEquals(ran.err, "status 0\n");
   }));
 
+Deno.test("the exit status is the answer without a reader too", () =>
+  inTemporary(async (cwd) => {
+    await rabbit(cwd, ["gen", "a"]);
+    await rabbit(cwd, ["gen", "b", "--seed", "1"]);
+    await rabbit(cwd, ["quantize", "a", "q"]);
+    for (const [source, status] of [["a", 0], ["b", 1]] as const) {
+      for (const json of [[], ["--json"]]) {
+        // The reader ends long before the first line.
+        const line = shellLine([...PROGRAM, "verify", "q", "--against", source, ...json]);
+        const script = `{ ${line}; echo "status $?" >&2; } | true`;
+        const { err } = await execute("sh", ["-c", script], { cwd, env: { RABBIT_DEBUG: "" } });
+        assertEquals(err, `status ${status}\n`);
+      }
+    }
+  }));
+
 const FULL = "output that a full disk does not take is an error of one line, for every kind of output";
 
 needs(FULL, { files: ["/dev/full"] }, () =>
