@@ -77,7 +77,7 @@ export class BlockRefusal extends Error {
    * Creates the error.
    *
    * @param column the weight in the block, 0 to 31, or -1 for the scale
-   * @param value the weight, or max |w| / levels for the scale
+   * @param value the weight, or the scale before it is rounded
    */
   constructor(readonly column: number, readonly value: number) {
     super(column < 0 ? `the scale ${value} rounds to infinity` : `weight ${column} is ${value}`);
@@ -225,24 +225,41 @@ export function firstNotFinite(format: FloatFormat, bytes: Uint8Array<ArrayBuffe
 }
 
 /**
+ * How the scale of a block follows from its weights: `absmax` is max |w| / levels, the format's own rule; `signed` is the
+ * weight of the largest magnitude, the first of several, over -(levels + 1), so that this weight takes the level of which
+ * there is one more. ggml makes Q4_0 by the signed rule.
+ */
+export type ScaleRule = "absmax" | "signed";
+
+/** All of them; the first is used where none is asked for. */
+export const SCALE_RULES: readonly ScaleRule[] = ["absmax", "signed"];
+
+/**
  * Encodes 32 weights as one block: the definition for all kernels.
  *
- * All steps are in binary32. The scale is max |w| / levels, rounded to binary16; a level is w / scale, rounded half
- * away from zero and clamped. If the scale is zero, the payload is zero.
+ * All steps are in binary32. The scale follows from the weights by a {@link ScaleRule} and is rounded to binary16; a level
+ * is w / scale, rounded half away from zero and clamped. A scale of zero is positive, and its payload is zero.
  *
  * @param weights 32 binary32 values
  * @param out at least blockBytes bytes
  * @throws {BlockRefusal} a weight is not finite, or the scale rounds to infinity
  */
-export function encodeBlock(format: BlockFormat, weights: Float32Array, out: Uint8Array): void {
-  let max = 0;
+export function encodeBlock(
+  format: BlockFormat,
+  weights: Float32Array,
+  out: Uint8Array,
+  rule: ScaleRule = "absmax",
+): void {
+  let peak = 0;
   for (let n = 0; n < BLOCK; n++) {
     if (!Number.isFinite(weights[n])) throw new BlockRefusal(n, weights[n]);
-    max = Math.max(max, Math.abs(weights[n]));
+    if (Math.abs(weights[n]) > Math.abs(peak)) peak = weights[n];
   }
-  const bits = f32ToF16(Math.fround(max / format.levels));
-  if (!f16IsFinite(bits)) throw new BlockRefusal(-1, Math.fround(max / format.levels));
-  const scale = f16ToF32(bits);
+  const exact = Math.fround(rule === "signed" ? peak / -(format.levels + 1) : Math.abs(peak) / format.levels);
+  const rounded = f32ToF16(exact);
+  if (!f16IsFinite(rounded)) throw new BlockRefusal(-1, exact);
+  const scale = f16ToF32(rounded);
+  const bits = scale === 0 ? 0 : rounded;
   const levels = new Int8Array(BLOCK);
   if (scale !== 0) {
     for (let n = 0; n < BLOCK; n++) {

@@ -25,9 +25,10 @@ export {
   matrixBytes,
   Q4B32,
   Q8B32,
+  SCALE_RULES,
   WIDTHS,
 } from "./blocks.ts";
-export type { Activations, BlockFormat, Common, FloatFormat, Format } from "./blocks.ts";
+export type { Activations, BlockFormat, Common, FloatFormat, Format, ScaleRule } from "./blocks.ts";
 export { openCheckpoint, TensorReader } from "./checkpoint.ts";
 export type { Checkpoint, CheckpointFile, Tensor } from "./checkpoint.ts";
 export { headerLength, LENGTH_BYTES, parseHeader, serializeHeader } from "./safetensors.ts";

@@ -5,7 +5,14 @@
  * @module
  */
 
-import { BLOCK, type BlockFormat, BlockRefusal, encodeBlock, type FloatFormat } from "../format/blocks.ts";
+import {
+  BLOCK,
+  type BlockFormat,
+  BlockRefusal,
+  encodeBlock,
+  type FloatFormat,
+  type ScaleRule,
+} from "../format/blocks.ts";
 import { f16IsFinite } from "../format/floats.ts";
 
 /** The operations on blocks. Their operands are areas of one memory, given by byte addresses. */
@@ -13,9 +20,10 @@ export interface BlockKernels {
   /**
    * Encodes `blocks` blocks of 32 weights at `src` into blocks at `dst`.
    *
+   * @param rule where the scales come from; `absmax` if it is not given
    * @returns the index of the first block that can't be encoded (see BlockRefusal), or -1
    */
-  encode(source: FloatFormat, target: BlockFormat, src: number, dst: number, blocks: number): number;
+  encode(source: FloatFormat, target: BlockFormat, src: number, dst: number, blocks: number, rule?: ScaleRule): number;
   /** The index of the first of `blocks` blocks whose scale is not finite, or -1. */
   checkScales(format: BlockFormat, src: number, blocks: number): number;
   /** Sums, in binary64, of (w - v)^2 and w^2: w the weights at `src`, v the values of the blocks at `quant`. */
@@ -37,11 +45,11 @@ export function scalarKernels(buffer: ArrayBufferLike): BlockKernels {
   const weights = new Float32Array(BLOCK);
   const values = new Float32Array(BLOCK);
   return {
-    encode(source, target, src, dst, blocks) {
+    encode(source, target, src, dst, blocks, rule) {
       for (let b = 0; b < blocks; b++) {
         source.decode(view, src + b * BLOCK * source.blockBytes, BLOCK, weights);
         try {
-          encodeBlock(target, weights, bytes.subarray(dst + b * target.blockBytes));
+          encodeBlock(target, weights, bytes.subarray(dst + b * target.blockBytes), rule);
         } catch (error) {
           if (error instanceof BlockRefusal) return b;
           throw error;

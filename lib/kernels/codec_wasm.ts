@@ -74,9 +74,11 @@ export function wasmKernels(memory: WebAssembly.Memory, scratch: number): BlockK
     return name === undefined ? undefined : wasm[`${operation}_${source.name.toLowerCase()}_${name}`];
   };
   return {
-    encode(source, target, src, dst, blocks) {
+    encode(source, target, src, dst, blocks, rule = "absmax") {
       const encode = kernel("encode", source, target);
-      return encode ? encode(src, dst, blocks) : scalar.encode(source, target, src, dst, blocks);
+      return encode
+        ? encode(src, dst, blocks, rule === "signed")
+        : scalar.encode(source, target, src, dst, blocks, rule);
     },
     checkScales: (format, src, blocks) => wasm.check_scales(src, format.blockBytes, blocks),
     error(source, target, src, quant, blocks) {

@@ -155,8 +155,22 @@ function payload(kind: i32, bits: i32, src: usize, dst: usize, factor: v128): vo
 }
 
 /**
- * The factors (BF16 and F16) or the divisors for levels4, of four scales. For a scale of zero they give levels of zero.
+ * Writes a block.
+ *
+ * @param peak the largest magnitude
+ * @param scale the magnitude of the scale, a binary16
+ * @param factor what levels4 takes for that scale, in every lane
  */
+@inline
+function finish(
+  kind: i32, bits: i32, signed: bool, src: usize, dst: usize, peak: f32, scale: u32, factor: v128,
+): void {
+  const sign: u32 = signed && scale != 0 ? scaleSign(kind, src, peak) : 0;
+  store<u16>(dst, <u16> (scale | (sign << 15)));
+  payload(kind, bits, src, dst, signed ? v128.xor(factor, i32x4.splat(<i32> (sign << 31))) : factor);
+}
+
+/** What levels4 multiplies by (BF16 and F16) or divides by, for four scales; of a scale of zero it makes levels of zero. */
 @inline
 function factors(kind: i32, scales: v128): v128 {
   const empty = f32x4.eq(scales, f32x4.splat(0));
@@ -167,16 +181,34 @@ function factors(kind: i32, scales: v128): v128 {
   return v128.bitselect(f32x4.splat(Infinity), scales, empty);
 }
 
-/** Encodes one block. @returns whether the format can hold it */
+/** What the largest magnitude is divided by. */
 @inline
-function encode1(kind: i32, bits: i32, src: usize, dst: usize): bool {
+function divisor(bits: i32, signed: bool): f32 {
+  if (bits == 4) return signed ? 8 : 7;
+  return signed ? 128 : 127;
+}
+
+/** The sign bit of a scale by the signed rule: not that of the first weight whose magnitude is `peak`. */
+@inline
+function scaleSign(kind: i32, at: usize, peak: f32): u32 {
+  const m = f32x4.splat(peak);
+  for (let n = 0; n < 8; n++) {
+    const w = load4(kind, at, n);
+    const found = i32x4.bitmask(f32x4.eq(f32x4.abs(w), m));
+    if (found) return <u32> ((i32x4.bitmask(w) >> ctz(found)) & 1) ^ 1;
+  }
+  return 0;
+}
+
+/** One block. @returns whether the format can hold it */
+@inline
+function encode1(kind: i32, bits: i32, signed: bool, src: usize, dst: usize): bool {
   const m = f32x4.extract_lane(peaks(kind, src, 0), 0);
   // False for NaN as well.
   if (!(m < Infinity)) return false;
-  const scale = singleToHalf(m / (bits == 4 ? <f32> 7 : <f32> 127));
+  const scale = singleToHalf(m / divisor(bits, signed));
   if (scale == 0x7c00) return false;
-  store<u16>(dst, <u16> scale);
-  payload(kind, bits, src, dst, factors(kind, f32x4.splat(halfToSingle(scale))));
+  finish(kind, bits, signed, src, dst, m, scale, factors(kind, f32x4.splat(halfToSingle(scale))));
   return true;
 }
 
@@ -191,66 +223,74 @@ function singlesToHalves(x: v128): v128 {
 
 /** Encodes four blocks. @returns whether the format can hold them; if not, nothing is written */
 @inline
-function encode4(kind: i32, bits: i32, src: usize, step: usize, dst: usize, size: usize): bool {
+function encode4(kind: i32, bits: i32, signed: bool, src: usize, step: usize, dst: usize, size: usize): bool {
   const m = peaks(kind, src, step);
-  const quotients = f32x4.div(m, f32x4.splat(bits == 4 ? 7 : 127));
+  const quotients = f32x4.div(m, f32x4.splat(divisor(bits, signed)));
   // Also false for NaN, and for an infinity.
   if (!i32x4.all_true(f32x4.lt(quotients, f32x4.splat(65520)))) return false;
   const scales = singlesToHalves(quotients);
   const f = factors(kind, f32x4.mul(i32x4.shl(scales, 13), f32x4.splat(5192296858534827628530496329220096.0)));
-  store<u16>(dst, <u16> i32x4.extract_lane(scales, 0));
-  payload(kind, bits, src, dst, v128.shuffle<i32>(f, f, 0, 0, 0, 0));
-  store<u16>(dst + size, <u16> i32x4.extract_lane(scales, 1));
-  payload(kind, bits, src + step, dst + size, v128.shuffle<i32>(f, f, 1, 1, 1, 1));
-  store<u16>(dst + 2 * size, <u16> i32x4.extract_lane(scales, 2));
-  payload(kind, bits, src + 2 * step, dst + 2 * size, v128.shuffle<i32>(f, f, 2, 2, 2, 2));
-  store<u16>(dst + 3 * size, <u16> i32x4.extract_lane(scales, 3));
-  payload(kind, bits, src + 3 * step, dst + 3 * size, v128.shuffle<i32>(f, f, 3, 3, 3, 3));
+  finish(
+    kind, bits, signed, src, dst, f32x4.extract_lane(m, 0), i32x4.extract_lane(scales, 0),
+    v128.shuffle<i32>(f, f, 0, 0, 0, 0),
+  );
+  finish(
+    kind, bits, signed, src + step, dst + size, f32x4.extract_lane(m, 1), i32x4.extract_lane(scales, 1),
+    v128.shuffle<i32>(f, f, 1, 1, 1, 1),
+  );
+  finish(
+    kind, bits, signed, src + 2 * step, dst + 2 * size, f32x4.extract_lane(m, 2), i32x4.extract_lane(scales, 2),
+    v128.shuffle<i32>(f, f, 2, 2, 2, 2),
+  );
+  finish(
+    kind, bits, signed, src + 3 * step, dst + 3 * size, f32x4.extract_lane(m, 3), i32x4.extract_lane(scales, 3),
+    v128.shuffle<i32>(f, f, 3, 3, 3, 3),
+  );
   return true;
 }
 
 @inline
-function encode(kind: i32, bits: i32, src: usize, dst: usize, blocks: i32): i32 {
+function encode(kind: i32, bits: i32, signed: bool, src: usize, dst: usize, blocks: i32): i32 {
   const step: usize = kind == F64 ? 256 : kind == F32 ? 128 : 64;
   const size: usize = bits == 4 ? Q4_BLOCK : Q8_BLOCK;
   let b = 0;
   for (; b + 4 <= blocks; b += 4, src += 4 * step, dst += 4 * size) {
-    if (!encode4(kind, bits, src, step, dst, size)) break;
+    if (!encode4(kind, bits, signed, src, step, dst, size)) break;
   }
   for (; b < blocks; b++, src += step, dst += size) {
-    if (!encode1(kind, bits, src, dst)) return b;
+    if (!encode1(kind, bits, signed, src, dst)) return b;
   }
   return DONE;
 }
 
 /**
- * Encodes `blocks` blocks of 32 weights at `src` into blocks at `dst`.
+ * Encodes `blocks` blocks of 32 weights at `src` into blocks at `dst`, by the format's rule or by the signed one.
  *
  * @returns the index of the first block that the format can't hold, or -1
  */
-export function encode_bf16_q4(src: usize, dst: usize, blocks: i32): i32 {
-  return encode(BF16, 4, src, dst, blocks);
+export function encode_bf16_q4(src: usize, dst: usize, blocks: i32, signed: bool): i32 {
+  return signed ? encode(BF16, 4, true, src, dst, blocks) : encode(BF16, 4, false, src, dst, blocks);
 }
-export function encode_bf16_q8(src: usize, dst: usize, blocks: i32): i32 {
-  return encode(BF16, 8, src, dst, blocks);
+export function encode_bf16_q8(src: usize, dst: usize, blocks: i32, signed: bool): i32 {
+  return signed ? encode(BF16, 8, true, src, dst, blocks) : encode(BF16, 8, false, src, dst, blocks);
 }
-export function encode_f16_q4(src: usize, dst: usize, blocks: i32): i32 {
-  return encode(F16, 4, src, dst, blocks);
+export function encode_f16_q4(src: usize, dst: usize, blocks: i32, signed: bool): i32 {
+  return signed ? encode(F16, 4, true, src, dst, blocks) : encode(F16, 4, false, src, dst, blocks);
 }
-export function encode_f16_q8(src: usize, dst: usize, blocks: i32): i32 {
-  return encode(F16, 8, src, dst, blocks);
+export function encode_f16_q8(src: usize, dst: usize, blocks: i32, signed: bool): i32 {
+  return signed ? encode(F16, 8, true, src, dst, blocks) : encode(F16, 8, false, src, dst, blocks);
 }
-export function encode_f32_q4(src: usize, dst: usize, blocks: i32): i32 {
-  return encode(F32, 4, src, dst, blocks);
+export function encode_f32_q4(src: usize, dst: usize, blocks: i32, signed: bool): i32 {
+  return signed ? encode(F32, 4, true, src, dst, blocks) : encode(F32, 4, false, src, dst, blocks);
 }
-export function encode_f32_q8(src: usize, dst: usize, blocks: i32): i32 {
-  return encode(F32, 8, src, dst, blocks);
+export function encode_f32_q8(src: usize, dst: usize, blocks: i32, signed: bool): i32 {
+  return signed ? encode(F32, 8, true, src, dst, blocks) : encode(F32, 8, false, src, dst, blocks);
 }
-export function encode_f64_q4(src: usize, dst: usize, blocks: i32): i32 {
-  return encode(F64, 4, src, dst, blocks);
+export function encode_f64_q4(src: usize, dst: usize, blocks: i32, signed: bool): i32 {
+  return signed ? encode(F64, 4, true, src, dst, blocks) : encode(F64, 4, false, src, dst, blocks);
 }
-export function encode_f64_q8(src: usize, dst: usize, blocks: i32): i32 {
-  return encode(F64, 8, src, dst, blocks);
+export function encode_f64_q8(src: usize, dst: usize, blocks: i32, signed: bool): i32 {
+  return signed ? encode(F64, 8, true, src, dst, blocks) : encode(F64, 8, false, src, dst, blocks);
 }
 
 /** The index of the first of `blocks` blocks of `size` bytes whose scale is not finite, or -1. */
