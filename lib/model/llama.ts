@@ -22,6 +22,7 @@ import {
   type Vector,
 } from "../kernels/operations.ts";
 import type { Config } from "./config.ts";
+import { ropeValues } from "./rope.ts";
 import { checkTensors, nameOfPart, type Part, type TensorSource } from "./tensors.ts";
 
 /** The weights of one layer. */
@@ -308,17 +309,4 @@ function makeState(ops: Operations, config: Config, context: number, logitRows: 
     caches: Array.from({ length: layers }, () => ops.cache(context, kvHeads, headDim)),
     rope: ops.ropeTable(context, ropeValues(config.ropeFrequencies, context)),
   };
-}
-
-/** The cosines, then the sines, of the angles of each position. The angles are computed in binary64. */
-function ropeValues(frequencies: readonly number[], positions: number): Float32Array {
-  const half = frequencies.length;
-  const values = new Float32Array(positions * half * 2);
-  for (let p = 0; p < positions; p++) {
-    for (const [n, frequency] of frequencies.entries()) {
-      values[p * half * 2 + n] = Math.cos(p * frequency);
-      values[p * half * 2 + half + n] = Math.sin(p * frequency);
-    }
-  }
-  return values;
 }

@@ -105,3 +105,16 @@ function scaled(config: Fields, fields: Fields, headDim: number): Rotary {
   });
   return { rope, ropeFrequencies };
 }
+
+/** The cosines, then the sines, of the angles of each position. The angles are computed in binary64. */
+export function ropeValues(frequencies: readonly number[], positions: number): Float32Array {
+  const half = frequencies.length;
+  const values = new Float32Array(positions * half * 2);
+  for (let p = 0; p < positions; p++) {
+    for (const [n, frequency] of frequencies.entries()) {
+      values[p * half * 2 + n] = Math.cos(p * frequency);
+      values[p * half * 2 + half + n] = Math.sin(p * frequency);
+    }
+  }
+  return values;
+}
