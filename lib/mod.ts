@@ -34,8 +34,9 @@ export { CheckpointError, LimitError, NumericError, RabbitError, Refusal, System
 export type { Code, Place } from "./errors.ts";
 export type { Progress, Watch } from "./pace.ts";
 export type { WriteOptions } from "./files/write.ts";
-export type { Activations, BlockFormat, Common, FloatFormat, Format } from "./format/blocks.ts";
+export type { Activations, BlockFormat, Common, FloatFormat, Format, ScaleRule } from "./format/blocks.ts";
 export type { Checkpoint, CheckpointFile, Tensor } from "./format/checkpoint.ts";
+export type { Calibration, FileDigest, MatrixLoss, Method, Quantization } from "./format/quantization.ts";
 
 export { LanguageModel, open } from "./library/open.ts";
 export type { GeneratedToken, GenerateOptions, OpenOptions, Prompt } from "./library/open.ts";
@@ -44,7 +45,13 @@ export type { Message } from "./text/chat.ts";
 export type { TextStream } from "./text/detokenizer.ts";
 export type { Tokenizer } from "./text/tokenizer.ts";
 
-export { planQuantize, quantize } from "./quantize/quantize.ts";
+export { quantize } from "./library/quantize.ts";
+export type { MethodOptions } from "./library/quantize.ts";
+export type { CalibrationOptions, RunOptions } from "./library/calibration.ts";
+export { rederive } from "./library/rederive.ts";
+export type { Rederived, RederiveOptions } from "./library/rederive.ts";
+export type { Calibrated, Raised } from "./calibrate/calibrate.ts";
+export { planQuantize } from "./quantize/quantize.ts";
 export type { Plan, PlannedTensor, Quantized, QuantizeOptions } from "./quantize/quantize.ts";
 export { verify, verifyAgainst } from "./quantize/verify.ts";
 export type { Against, TensorReport, Verified, VerifyOptions } from "./quantize/verify.ts";

@@ -23,8 +23,11 @@ import type { Plan } from "../quantize/quantize.ts";
 import { WINDOW } from "../measure/perplexity.ts";
 import { divergenceFields, MAX_TEXT_BYTES } from "./compare_text.ts";
 import { CHECKPOINT, command, FILE, THREADS } from "./arguments.ts";
+import { calibratedPlan, checkApart } from "../library/advise_calibrated.ts";
+import { planCalibration } from "../library/calibration.ts";
+import { CALIBRATE, sourcesOf, withCalibrationBar } from "./calibrate.ts";
 import { memory, tokenizerFor } from "./model.ts";
-import { Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
+import { Fixed, type Output, tokensPerSecond, warn, withBar } from "./output.ts";
 
 /** `rabbit advise` */
 export const adviseCommand = command({
@@ -35,6 +38,13 @@ export const adviseCommand = command({
   ],
   flags: {
     text: { type: FILE, help: "the text to predict (UTF-8), instead of the built-in page" },
+    calibrate: {
+      ...CALIBRATE,
+      unset: "no calibration",
+      help:
+        "if the narrowest width does not suffice by the format's rule, calibrate it in memory and measure it again: with a " +
+        "text other than the one to predict, or with text sampled from the float model",
+    },
     threads: THREADS,
   },
   details: [
@@ -57,9 +67,9 @@ export const adviseCommand = command({
     "estimates.",
   ],
   example: "rabbit advise SmolLM2-135M",
-  async run({ positionals: [input], values: { text: path, threads } }, out) {
+  async run({ positionals: [input], values: { text: path, calibrate, threads } }, out) {
     const float = openModel(input);
-    const plans = widthsOf(float);
+    const plans: Plan[] = widthsOf(float);
     const given = path === undefined ? undefined : readText(path, MAX_TEXT_BYTES);
     const tokenizer = path === undefined
       ? loadTokenizer(float.checkpoint.directory, "encode", {
@@ -68,18 +78,52 @@ export const adviseCommand = command({
       })
       : tokenizerFor("text", float, "leave it out", "leave --text out");
     const task = taskOf(float, tokenizer, path === undefined ? undefined : { name: path, text: given! });
+    const planned = calibrate && await planCalibration(plans[0], { calibrate: sourcesOf(calibrate) });
+    if (planned) checkApart(planned, task);
+    for (const text of planned ? planned.warnings : []) warn("--calibrate", text);
     const measured = await withBar(
       "advise",
       tokensOf(task, float),
       (watch) => measureWidths(float, plans, task, { threads, ...watch }),
       tokensPerSecond,
     );
-    print(plans, task, measured, out);
+    if (planned && measured[0].fails.length > 0) {
+      const plan = await withCalibrationBar("advise: calibrate", planned, threads, (options) => {
+        return calibratedPlan(planned, options);
+      });
+      const more = await withBar(
+        "advise",
+        tokensOf(task, float),
+        (watch) => measureWidths(float, [plan], task, { threads, ...watch }),
+        tokensPerSecond,
+      );
+      plans.splice(1, 0, plan);
+      measured.splice(1, 0, ...more);
+    }
+    print(plans, task, measured, calibrate, out);
     return 0;
   },
 });
 
-function print(plans: readonly Plan[], asked: Task, measured: readonly Measured[], out: Output): void {
+/** The command that writes what is advised. */
+function commandOf(plan: Plan | undefined, calibrate: readonly string[] | undefined): string | undefined {
+  if (plan === undefined) return undefined;
+  const texts = plan.method === undefined ? [] : calibrate!.map((text) => ` --calibrate ${shellWord(text)}`);
+  return `rabbit quantize ${shellWord(plan.source.path)} OUT --bits ${plan.format.bits}${texts.join("")}`;
+}
+
+/** A word that a shell takes for this text. */
+function shellWord(text: string): string {
+  return /^[\w./:@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+function print(
+  plans: readonly Plan[],
+  asked: Task,
+  measured: readonly Measured[],
+  calibrate: readonly string[] | undefined,
+  out: Output,
+): void {
   const { text } = measured[0];
   const { float, float_error } = divergenceFields(predictionFigures(text)).perplexity;
   const task = {
@@ -94,12 +138,14 @@ function print(plans: readonly Plan[], asked: Task, measured: readonly Measured[
     ...task,
     perplexity: { float, float_error },
   });
-  for (const [n, { format, bytes, sourceBytes }] of plans.entries()) {
+  for (const [n, { format, bytes, sourceBytes, method, ...plan }] of plans.entries()) {
     const { answers, text, fails } = measured[n];
     const figures = divergenceFields(predictionFigures(text));
     const { perplexity, kl, same_top } = figures;
     const width = {
       bits: format.bits,
+      method,
+      seconds: "seconds" in plan ? new Fixed(plan.seconds as number, 0) : undefined,
       bytes,
       ratio: new Fixed(bytes / sourceBytes, 3),
       answers_kept: answers.kept,
@@ -118,5 +164,9 @@ function print(plans: readonly Plan[], asked: Task, measured: readonly Measured[
     out.item("widths", { ...width, ...inLine, ...verdict }, { ...width, ...figures, ...verdict });
   }
   out.group("memory", { models: "all", peak_rss: memory().peak });
-  out.line({ use: String(useOf(plans, measured)), why: whyOf(plans, measured) });
+  const use = plans.find((_, n) => measured[n].fails.length === 0);
+  // The narrowest width by the rule is the first; a calibrated one stands behind it, if it was tried.
+  const tried = plans.some(({ method }) => method !== undefined);
+  const advised = tried ? { method: use?.method, command: commandOf(use, calibrate) } : {};
+  out.line({ use: String(useOf(plans, measured)), ...advised, why: whyOf(plans, measured) });
 }

@@ -39,6 +39,8 @@ export interface Flag {
   readonly unset?: string;
   /** Whether the command is refused without it. */
   readonly required?: boolean;
+  /** May be given several times; its value is a list. It has no default. */
+  readonly many?: boolean;
 }
 
 /** Flags by their names. */
@@ -63,8 +65,11 @@ type Given<T extends Type> = T extends { readonly kind: "integer" | "number" } ?
 
 /** The values of flags by their names; undefined if a flag without a default is not given. */
 export type Values<F extends Flags> = {
-  readonly [K in keyof F]: F[K] extends { readonly type: infer T extends Type }
-    ? Given<T> | (F[K] extends { readonly default: string | number } | { readonly required: true } ? never : undefined)
+  readonly [K in keyof F]: F[K] extends { readonly type: infer T extends Type; readonly many: true }
+    ? readonly Given<T>[] | undefined
+    : F[K] extends { readonly type: infer T extends Type } ?
+        | Given<T>
+        | (F[K] extends { readonly default: string | number } | { readonly required: true } ? never : undefined)
     : boolean;
 };
 
@@ -192,12 +197,15 @@ export function parse(command: Command, argv: readonly string[]): { args: Argume
   const given = new Map<string, string>();
   for (const name of valued) {
     const texts = parsed[name] as string[];
-    if (texts.length > 1) throw new UsageError(`--${name} is given ${texts.length} times`);
-    if (texts.length === 1) given.set(name, texts[0]);
+    if (texts.length > 1 && !flags[name]?.many) throw new UsageError(`--${name} is given ${texts.length} times`);
+    if (texts.length > 0) given.set(name, texts[0]);
   }
   const positionals = arrange(command, parsed._.map(String), given);
   const values = Object.entries(command.flags).map(([name, flag]) => {
-    return [name, flag.type === undefined ? parsed[name] === true : read(command, name, flag, given.get(name))];
+    if (flag.type === undefined) return [name, parsed[name] === true];
+    if (!flag.many) return [name, read(command, name, flag, given.get(name))];
+    const texts = parsed[name] as string[];
+    return [name, texts.length === 0 ? undefined : texts.map((text) => readValue(`--${name}`, flag.type!, text))];
   });
   return { args: new Arguments(positionals, Object.fromEntries(values), given), common };
 }

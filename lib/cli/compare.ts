@@ -14,6 +14,7 @@ import { exists } from "../files/read.ts";
 import published from "../measure/published.json" with { type: "json" };
 import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts";
 import { CHECKPOINT, command, COUNT, FILE, THREADS } from "./arguments.ts";
+import { printMethod } from "./calibrate.ts";
 import { UsageError } from "./errors.ts";
 import { decoderOf, memory, PROMPT_FLAGS, promptOf } from "./model.ts";
 import { Fixed } from "./output.ts";
@@ -63,6 +64,7 @@ export const compareCommand = command({
     const { steps, threads } = args.values;
     const float = openModel(floatPath, configPath);
     const quant = openQuantized(quantPath, float, configPath);
+    printMethod(quant.checkpoint, out);
     const asked = textOf(args);
     if (asked !== undefined) return await compareText(float, quant, asked, threads, out);
     const prompt = await promptOf(args, float);

@@ -11,6 +11,7 @@ import { readText } from "../files/read.ts";
 import { type Divergence, type Figure, type PredictionFigures, predictionFigures } from "../measure/metrics.ts";
 import { fedTokens, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
 import { type Arguments, COUNT, type Detail, FILE, type Flags, type Values } from "./arguments.ts";
+import { warnOfOverlap } from "./calibrate.ts";
 import { UsageError } from "./errors.ts";
 import { memory, textIds, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
@@ -139,6 +140,7 @@ export async function compareText(
   out: Output,
 ): Promise<number> {
   const text = openText(asked, [float, quant]);
+  await warnOfOverlap("--text", asked.path, [quant.checkpoint]);
   const [measured] = await predictText("compare", float, [quant], text, threads);
   const { file, ids, windows, window, stride } = text;
   out.group("text", {

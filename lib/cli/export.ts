@@ -7,6 +7,7 @@
 import { exportGguf, planExport } from "../gguf/export.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
 import { CHECKPOINT, command, FILE, FORCE, TEXT } from "./arguments.ts";
+import { printMethod } from "./calibrate.ts";
 import { warn, withBar } from "./output.ts";
 
 /** `rabbit export` */
@@ -53,6 +54,7 @@ export const exportCommand = command({
       architecture: plan.architecture,
       tokenizer: vocabulary === undefined ? "none" : vocabulary.sentencePiece ? "llama" : vocabulary.pre,
     });
+    printMethod(source, out);
     out.line({ digest });
     return 0;
   },

@@ -77,7 +77,9 @@ export function usageOf({ flags, positionals, absent }: Command): string[] {
   const names = positionals.map(({ name, optional, many }) => optional ? `[${name}]` : many ? `${name}...` : name);
   return [
     ...absent === undefined ? names : [`[${names.join(" ")}]`],
-    ...Object.entries(flags).map(([name, flag]) => flag.required ? spell(name, flag) : `[${spell(name, flag)}]`),
+    ...Object.entries(flags).map(([name, flag]) => {
+      return flag.required ? spell(name, flag) : `[${spell(name, flag)}]${flag.many ? "..." : ""}`;
+    }),
     "[--json]",
     "[--quiet]",
   ];

@@ -6,6 +6,7 @@
 
 import { bytesOf, nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import { CHECKPOINT, command } from "./arguments.ts";
+import { printMethod } from "./calibrate.ts";
 
 /** `rabbit inspect` */
 export const inspectCommand = command({
@@ -26,6 +27,7 @@ export const inspectCommand = command({
       tensors: tensors.length,
       parameters: tensors.reduce((sum, { shape }) => sum + shape.reduce((n, d) => n * d, 1), 0),
     });
+    printMethod(checkpoint, out);
     for (const { name, dtype, shape, bytes, file, offset } of tensors) {
       out.item("list", {
         tensor: name,

@@ -5,10 +5,13 @@
  */
 
 import { MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
-import { DEFAULT_WIDTH, WIDTHS } from "../format/blocks.ts";
+import { DEFAULT_WIDTH, SCALE_RULES, WIDTHS } from "../format/blocks.ts";
 import { checkTarget, planQuantize, quantize } from "../quantize/quantize.ts";
+import { methodOf } from "../library/calibration.ts";
+import { quantizeCalibrated } from "../library/quantize.ts";
 import { join } from "@std/path/join";
 import { CHECKPOINT, command, DIRECTORY, FORCE, THREADS } from "./arguments.ts";
+import { CALIBRATION_FLAGS, calibrationOf, withCalibrationBar } from "./calibrate.ts";
 import { Fixed, warn, withBar } from "./output.ts";
 import { list } from "./help.ts";
 import { BITS, NARROWEST_FIRST } from "./widths.ts";
@@ -37,19 +40,34 @@ export const quantizeCommand = command({
   ],
   flags: {
     bits: { type: BITS, default: DEFAULT_WIDTH.bits, help: `bits of a weight: ${list(PURPOSES)}` },
+    rule: {
+      type: { kind: "choice", of: SCALE_RULES },
+      default: SCALE_RULES[0],
+      help:
+        "where the scale of a block comes from: absmax, max |w| / 7 (or / 127), which is the format's own rule; or " +
+        "signed, the weight of the largest magnitude / -8 (or / -128), as llama.cpp makes Q4_0",
+    },
+    ...CALIBRATION_FLAGS,
     threads: THREADS,
     force: FORCE,
     "dry-run": { help: "check the headers and print what would be written, but write nothing" },
   },
   example: "rabbit quantize SmolLM2-135M SmolLM2-135M-q8 --bits 8",
-  async run({ positionals: [path, directory], values }, out) {
-    const { bits, threads, force, "dry-run": dry } = values;
+  async run(args, out) {
+    const { positionals: [path, directory], values } = args;
+    const { bits, rule, threads, force, "dry-run": dry } = values;
     const source = openCheckpoint(path);
-    const plan = planQuantize(source, WIDTHS.find((format) => format.bits === bits)!);
-    if (dry) checkTarget(plan, directory, force);
-    const done = dry
-      ? undefined
-      : await withBar("quantize", plan.sourceBytes, (watch) => quantize(plan, directory, { threads, force, ...watch }));
+    const plan = planQuantize(source, WIDTHS.find((format) => format.bits === bits)!, rule);
+    const planned = await calibrationOf(args, plan);
+    if (dry) checkTarget(plan, directory, force, planned && true);
+    const write = () => {
+      return planned
+        ? withCalibrationBar("quantize", planned, threads, (options) => {
+          return quantizeCalibrated(planned, directory, { force, ...options });
+        })
+        : withBar("quantize", plan.sourceBytes, (watch) => quantize(plan, directory, { threads, force, ...watch }));
+    };
+    const done = dry ? undefined : await write();
     for (const name of done?.missing ?? []) {
       warn("quantize", `${source.directory} has no ${name}, so the new checkpoint has none`);
     }
@@ -67,7 +85,12 @@ export const quantizeCommand = command({
       bits: plan.format.bits,
       block: plan.format.blockWeights,
       scale: "f16",
+      method: planned ? methodOf(planned) : rule === SCALE_RULES[0] ? undefined : rule,
+      tokens: planned?.tokens,
     });
+    for (const { name, before, after } of done?.quantization?.matrices ?? []) {
+      out.item("matrices", { tensor: name, loss_before: new Fixed(before, 6), loss_after: new Fixed(after, 6) });
+    }
     out.line({ ratio: new Fixed(plan.bytes / plan.sourceBytes, 3), digest: done?.digest });
     return 0;
   },

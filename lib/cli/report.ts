@@ -31,6 +31,7 @@ import {
   THREADS,
   type Values,
 } from "./arguments.ts";
+import { warnOfOverlap } from "./calibrate.ts";
 import { PROMPT_FLAGS, promptOf } from "./model.ts";
 import { type Fields, Fixed, interruptible, type Output, progressBar, withBar } from "./output.ts";
 import { VERSION } from "./version.ts";
@@ -68,6 +69,8 @@ export const reportCommand = command({
     });
     const prompt = await promptOf(args, float);
     const text = path === undefined ? undefined : openText({ path }, [float, ...quants]);
+
+    if (path !== undefined) await warnOfOverlap("--text", path, quants.map(({ checkpoint }) => checkpoint));
 
     const { traced, measured } = await decode(float, quants, prompt, steps, threads);
     const verified: Against[] = [];
@@ -172,6 +175,7 @@ function print({ model, answer, quants, text }: Report, file: string, bytes: num
     const found = {
       path: quant.path,
       format: quant.format,
+      method: quant.method,
       bytes: quant.bytes,
       ratio: new Fixed(quant.ratio, 3),
       bits_per_weight: new Fixed(quant.bits_per_weight, 2),
@@ -186,6 +190,7 @@ function print({ model, answer, quants, text }: Report, file: string, bytes: num
       prefill_mean: new Fixed(quant.prefill_mean, 9),
       rms: new Fixed(quant.rms, 6),
       equal: quant.equal,
+      calibrated: quant.calibrated,
       different: quant.different,
       tokens: quant.answer.ids,
     };

@@ -6,10 +6,13 @@
 
 import { CheckpointError } from "../errors.ts";
 import { bytesOf, type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
-import { verify, verifyAgainst } from "../quantize/verify.ts";
+import type { PlannedCalibration } from "../library/calibration.ts";
+import { planRederivation, runRederivation } from "../library/rederive.ts";
+import { type Verified, verify, verifyAgainst } from "../quantize/verify.ts";
 import { CHECKPOINT, command, THREADS } from "./arguments.ts";
-import { NotSound } from "./errors.ts";
-import { Fixed, type Output, withBar } from "./output.ts";
+import { CALIBRATE, sourcesOf, withCalibrationBar } from "./calibrate.ts";
+import { NotSound, UsageError } from "./errors.ts";
+import { Fixed, interruptible, type Output, withBar } from "./output.ts";
 
 /** `rabbit verify` */
 export const verifyCommand = command({
@@ -22,18 +25,37 @@ export const verifyCommand = command({
       value: "SOURCE",
       help: "the float checkpoint it was made from: derive every block again and print the error of each tensor",
     },
+    rederive: {
+      help:
+        "run the calibration of a calibrated checkpoint again, with the source of --against, and compare every block",
+    },
+    calibrate: {
+      ...CALIBRATE,
+      unset: "text that is sampled from the model",
+      help: "with --rederive: the texts that the checkpoint was calibrated with, in their order",
+    },
     threads: THREADS,
   },
   verdict: "0 valid (and equal to its source), 1 invalid or different",
   example: "rabbit verify SmolLM2-135M-q8 --against SmolLM2-135M",
-  async run({ positionals: [path], values: { against, threads } }, out) {
+  async run({ positionals: [path], values: { against, rederive, calibrate, threads } }, out) {
+    if (rederive && against === undefined) throw new UsageError("--rederive needs the source; give it with --against");
+    if (calibrate && !rederive) throw new UsageError("--calibrate is for --rederive, which is not given");
     const source = against === undefined ? undefined : openCheckpoint(against);
     try {
       const checkpoint = openCheckpoint(path);
-      return await withBar("verify", bytesOf(checkpoint), (watch) => {
+      const planned = rederive
+        ? await interruptible((signal) => {
+          return planRederivation(checkpoint, source!, calibrate ? sourcesOf(calibrate) : "self", signal);
+        })
+        : undefined;
+      const sound = await withBar("verify", bytesOf(checkpoint), (watch) => {
         const options = { threads, ...watch };
         return source ? compareWith(checkpoint, source, options, out) : check(checkpoint, options, out);
       });
+      const same = sound && (planned === undefined || await runAgain(planned, checkpoint, threads, out));
+      out.verdict(same ? "OK" : "DIFFER");
+      return same ? 0 : 1;
     } catch (error) {
       // An invalid checkpoint is the answer "no", an invalid source is an error.
       if (error instanceof CheckpointError && !source?.files.some(({ path }) => path === error.place.path)) {
@@ -46,21 +68,40 @@ export const verifyCommand = command({
 
 type Options = Parameters<typeof verify>[1];
 
-async function check(checkpoint: Checkpoint, options: Options, out: Output): Promise<number> {
-  const { digests, blocks } = await verify(checkpoint, options);
-  summarize(checkpoint, blocks, digests, out);
-  out.verdict("OK");
-  return 0;
+async function check(checkpoint: Checkpoint, options: Options, out: Output): Promise<boolean> {
+  summarize(checkpoint, await verify(checkpoint, options), out);
+  return true;
 }
 
-async function compareWith(checkpoint: Checkpoint, source: Checkpoint, options: Options, out: Output): Promise<number> {
-  const { digests, blocks, tensors, rms } = await verifyAgainst(checkpoint, source, options);
-  summarize(checkpoint, blocks, digests, out);
+/** Whether a calibration that runs again gives the same blocks. */
+async function runAgain(
+  planned: PlannedCalibration,
+  checkpoint: Checkpoint,
+  threads: number,
+  out: Output,
+): Promise<boolean> {
+  const { difference } = await withCalibrationBar("verify: calibrate", planned, threads, (options) => {
+    return runRederivation(planned, checkpoint, options);
+  });
+  out.group("rederived", { equal: difference === undefined, ...difference });
+  return difference === undefined;
+}
+
+async function compareWith(
+  checkpoint: Checkpoint,
+  source: Checkpoint,
+  options: Options,
+  out: Output,
+): Promise<boolean> {
+  const against = await verifyAgainst(checkpoint, source, options);
+  const { tensors, rms } = against;
+  summarize(checkpoint, against, out);
   for (const report of tensors) {
     const error = report.rms === undefined ? undefined : new Fixed(report.rms, 6);
     out.item("list", {
       tensor: report.name,
-      equal: report.equal,
+      equal: report.calibrated ? undefined : report.equal,
+      calibrated: report.calibrated,
       problem: report.problem,
       row: report.row,
       block: report.block,
@@ -69,18 +110,18 @@ async function compareWith(checkpoint: Checkpoint, source: Checkpoint, options: 
     });
   }
   const equal = tensors.filter(({ equal }) => equal).length;
+  const calibrated = tensors.filter(({ equal, calibrated }) => equal && calibrated).length;
   out.line({
     against: nameOf(source),
-    equal,
+    equal: equal - calibrated,
+    calibrated: calibrated || undefined,
     different: tensors.length - equal,
     rms: new Fixed(rms, 6),
   });
-  const same = equal === tensors.length;
-  out.verdict(same ? "OK" : "DIFFER");
-  return same ? 0 : 1;
+  return equal === tensors.length;
 }
 
-function summarize(checkpoint: Checkpoint, blocks: number, digests: readonly string[], out: Output): void {
+function summarize(checkpoint: Checkpoint, { digests, blocks, quantization }: Verified, out: Output): void {
   const quantized = checkpoint.tensors.filter(({ dtype }) => dtype === checkpoint.width?.name).length;
   out.line({
     model: nameOf(checkpoint),
@@ -90,6 +131,7 @@ function summarize(checkpoint: Checkpoint, blocks: number, digests: readonly str
     quantized,
     kept: checkpoint.tensors.length - quantized,
     blocks,
+    method: quantization?.method,
   });
   if (digests.length === 1) out.line({ digest: digests[0] });
   else {

@@ -32,6 +32,9 @@ export const MODEL_FILE = "model.safetensors";
 /** The name of the index of a sharded checkpoint. */
 export const INDEX_FILE = "model.safetensors.index.json";
 
+/** The name of the file that says how the blocks were chosen: see quantization.ts. */
+export const QUANTIZATION_FILE = "quantization.json";
+
 /**
  * Files next to the weights that determine the computation or the tokenizer. Files of one model must not end up next to
  * the weights of another.

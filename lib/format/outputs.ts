@@ -10,7 +10,10 @@ import { join } from "@std/path/join";
 import { Refusal } from "../errors.ts";
 import { INCOMPLETE_FILE, replaceable, type Seen, versionAt } from "../files/new_files.ts";
 import { exists, linkStat, sameFile, stat } from "../files/read.ts";
-import { type Checkpoint, COMPANIONS, INDEX_FILE, MODEL_FILE } from "./checkpoint.ts";
+import { type Checkpoint, COMPANIONS, INDEX_FILE, MODEL_FILE, QUANTIZATION_FILE } from "./checkpoint.ts";
+
+/** Files that must not stand beside the weights of another checkpoint. */
+const BESIDE = [...COMPANIONS, QUANTIZATION_FILE];
 
 /**
  * Refuses an output directory that is the source's (also through links), that has files which would be replaced without
@@ -26,7 +29,7 @@ export function checkOutput(
   names: readonly string[],
   force: boolean,
 ): Seen {
-  const seen = look(directory, [...names, INDEX_FILE, INCOMPLETE_FILE, ...COMPANIONS]);
+  const seen = look(directory, [...names, INDEX_FILE, INCOMPLETE_FILE, ...BESIDE]);
   const there = (name: string) => seen.get(name) !== undefined;
   if (source !== undefined && sameFile(directory, source.directory)) {
     throw new Refusal(
@@ -67,7 +70,7 @@ export function checkOutput(
   if (there(INCOMPLETE_FILE) && !force) {
     throw new Refusal("incomplete", directory, `a write of ${directory} was interrupted (${INCOMPLETE_FILE})`);
   }
-  const stale = COMPANIONS.find((name) => there(name) && !names.includes(name));
+  const stale = BESIDE.find((name) => there(name) && !names.includes(name));
   if (stale !== undefined) {
     const path = join(directory, stale);
     throw new Refusal(

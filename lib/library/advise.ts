@@ -21,8 +21,11 @@ import { BATCH, type Llama } from "../model/llama.ts";
 import { loadInTurns, type Model, openModel } from "../model/load.ts";
 import { QuantizingReader } from "../quantize/quantizing_reader.ts";
 import { type Plan, planQuantize } from "../quantize/quantize.ts";
+import type { Method } from "../format/quantization.ts";
 import { Congruential } from "../random.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
+import { calibratedPlan, checkApart } from "./advise_calibrated.ts";
+import { type CalibrationOptions, planCalibration } from "./calibration.ts";
 import { PROMPTS, TEXT } from "./advise_text.ts";
 import { textIds, tokenizerOf } from "./prompt.ts";
 
@@ -36,6 +39,8 @@ export interface AdviseOptions extends Watch {
   readonly text?: string;
   /** Threads to use (default: one for each processor). */
   readonly threads?: number;
+  /** Where the narrowest width does not suffice, also calibrate it: with texts, by their paths, or `self`. */
+  readonly calibrate?: CalibrationOptions["calibrate"];
 }
 
 /** The measurements of one width. */
@@ -44,6 +49,10 @@ export interface WidthAdvice {
   readonly bits: number;
   /** Size of the checkpoint in bytes. */
   readonly bytes: number;
+  /** How the blocks are chosen, where that is not by the format's rule. */
+  readonly method?: Method;
+  /** What that took, in seconds. */
+  readonly seconds?: number;
   /** The answers to the prompts. */
   readonly answers: Answers;
   /** The predictions of the text. */
@@ -82,16 +91,30 @@ export interface Advice {
  * @throws {SystemError} a file cannot be read
  * @throws the reason of the signal
  */
-export async function advise(path: string, { text, threads, ...watch }: AdviseOptions = {}): Promise<Advice> {
+export async function advise(
+  path: string,
+  { text, threads, calibrate, ...watch }: AdviseOptions = {},
+): Promise<Advice> {
   const model = openModel(path);
-  const plans = widthsOf(model);
+  const plans: Plan[] = widthsOf(model);
   const { checkpoint, config } = model;
   const tokenizer = text === undefined
     ? loadTokenizer(checkpoint.directory, "encode", { vocabulary: config.vocabulary })
     : tokenizerOf(model);
   const task = taskOf(model, tokenizer, text === undefined ? undefined : { name: "the text", text });
+  const planned = calibrate && await planCalibration(plans[0], { calibrate });
+  if (planned) checkApart(planned, task);
   const measured = await measureWidths(model, plans, task, { threads, ...watch });
-  const widths = plans.map(({ format: { bits }, bytes }, n) => ({ bits, bytes, ...measured[n] }));
+  let seconds: number | undefined;
+  if (planned && measured[0].fails.length > 0) {
+    const plan = await calibratedPlan(planned, { threads, signal: watch.signal });
+    seconds = plan.seconds;
+    plans.splice(1, 0, plan);
+    measured.splice(1, 0, ...await measureWidths(model, [plan], task, { threads, signal: watch.signal }));
+  }
+  const widths = plans.map(({ format: { bits }, bytes, method }, n) => {
+    return { bits, bytes, ...method && { method, seconds }, ...measured[n] };
+  });
   return { use: useOf(plans, measured), why: whyOf(plans, measured), widths };
 }
 
@@ -206,9 +229,10 @@ export function whyOf(plans: readonly Plan[], measured: readonly Measured[]): st
         : `has ${ratio.value.toFixed(3)} times the perplexity`,
     kl: ({ text: { kl } }) => `diverges by ${kl.value.toFixed(4)} nats a token`,
   };
-  return plans.map(({ format }, n) => {
+  return plans.map(({ format, method }, n) => {
     const { fails } = measured[n];
+    const name = method === undefined ? format.name : `${format.name} ${method}`;
     const words = fails.map((rule) => says[rule](measured[n]));
-    return fails.length === 0 ? `${format.name} suffices` : `${format.name} ${words.join(", ")}`;
+    return fails.length === 0 ? `${name} suffices` : `${name} ${words.join(", ")}`;
   }).join("; ");
 }

@@ -6,7 +6,7 @@
  */
 
 import { CheckpointError, SystemError } from "../errors.ts";
-import { floatNamed, widthNamed } from "../format/blocks.ts";
+import { floatNamed, type ScaleRule, widthNamed } from "../format/blocks.ts";
 import type { SystemFile } from "../files/system.ts";
 import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "../files/read.ts";
 import type { BlockKernels, SquaredError } from "../kernels/codec.ts";
@@ -32,8 +32,15 @@ export interface Chunk {
   readonly stored?: Span;
   /** Where to write the result. */
   readonly target?: Span;
-  /** The formats if `target` is quantized. Without `source`, only the scales are checked. */
-  readonly blocks?: { readonly count: number; readonly source?: string; readonly target: string };
+  /**
+   * The formats, and the rule of the scales, if `target` is quantized. Without `source`, only the scales are checked.
+   */
+  readonly blocks?: {
+    readonly count: number;
+    readonly source?: string;
+    readonly target: string;
+    readonly rule?: ScaleRule;
+  };
 }
 
 /** The result of a chunk. Indexes are relative to the chunk; -1 means none. */
@@ -105,7 +112,8 @@ export class ChunkProcessor {
       if (stored) result.badScale = kernels.checkScales(format, at + RESULT, blocks.count);
       if (blocks.source) {
         const from = floatNamed(blocks.source);
-        result.unencodable = kernels.encode(from, format, at, at + (stored ? DERIVED : RESULT), blocks.count);
+        const to = at + (stored ? DERIVED : RESULT);
+        result.unencodable = kernels.encode(from, format, at, to, blocks.count, blocks.rule);
         if (stored) Object.assign(result, kernels.error(from, format, at, at + RESULT, blocks.count));
       }
     }

@@ -17,6 +17,8 @@ import {
   type FloatFormat,
   FORMATS,
   matrixBytes,
+  SCALE_RULES,
+  type ScaleRule,
   WIDTHS,
 } from "../format/blocks.ts";
 import {
@@ -27,15 +29,18 @@ import {
   MODEL_FILE,
   nameOf,
   openCheckpoint,
+  QUANTIZATION_FILE,
   type Tensor,
 } from "../format/checkpoint.ts";
 import { exists, readAt, readRegular, reopen, writeAt } from "../files/read.ts";
-import { NewFiles, type Seen } from "../files/new_files.ts";
+import { type NewFile, NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
+import { type Method, type Quantization, serializeQuantization } from "../format/quantization.ts";
 import { serializeHeader } from "../format/safetensors.ts";
 import { sha256 } from "../files/write.ts";
 import type { Watch } from "../pace.ts";
 import { threadCount } from "../kernels/workers.ts";
+import { fileDigests } from "./digests.ts";
 
 /** A tensor of the new checkpoint. */
 export interface PlannedTensor {
@@ -55,6 +60,12 @@ export interface Plan {
   readonly source: Checkpoint;
   /** The width. */
   readonly format: BlockFormat;
+  /** Where the scales come from. */
+  readonly rule: ScaleRule;
+  /** Blocks of matrices that are not made by the rule but chosen already, and how: they are read as they are here. */
+  readonly made?: ReadonlyMap<string, Uint8Array>;
+  /** See `made`. */
+  readonly method?: Method;
   /** The tensors, in file order. */
   readonly tensors: readonly PlannedTensor[];
   /** The length field and header of the new file. */
@@ -78,10 +89,15 @@ const NEEDED = ["config.json", "vocab.json", "merges.txt"];
  *
  * @param from the float checkpoint, or its path
  * @param width the block format, or its bits
+ * @param rule where the scales come from (default: the format's own rule)
  * @throws {CheckpointError} the source is already quantized, a matrix is not F64, F32, F16 or BF16, or the number of
  * its columns is not a multiple of 32; names the tensor and the field
  */
-export function planQuantize(from: Checkpoint | string, width: BlockFormat | number = DEFAULT_WIDTH): Plan {
+export function planQuantize(
+  from: Checkpoint | string,
+  width: BlockFormat | number = DEFAULT_WIDTH,
+  rule: ScaleRule = "absmax",
+): Plan {
   const format = typeof width === "number" ? widthOf(width) : width;
   const source = typeof from === "string" ? openCheckpoint(from) : from;
   if (source.width !== undefined) {
@@ -116,6 +132,7 @@ export function planQuantize(from: Checkpoint | string, width: BlockFormat | num
   return {
     source,
     format,
+    rule,
     tensors,
     header,
     bytes: tensors.reduce((sum, { bytes }) => sum + bytes, header.length),
@@ -149,6 +166,8 @@ export interface Quantized {
   readonly sourceBytes: number;
   /** SHA-256 of the new file, in hexadecimal. */
   readonly digest: string;
+  /** How the blocks were chosen, where that was not by the format's rule. */
+  readonly quantization?: Quantization;
   /** Files of a complete checkpoint that the source lacks. */
   readonly missing: readonly string[];
   /** Directories of the source that affect the model's behaviour and are not copied. */
@@ -161,11 +180,26 @@ const FOLDERS = ["additional_chat_templates"];
 /**
  * Checks that the planned checkpoint can be written to a directory (see {@link checkOutput}).
  *
+ * @param described whether quantization.json will be among its files
  * @throws {Refusal}
  * @throws {CheckpointError} a file of the source's directory cannot be copied
  */
-export function checkTarget({ source }: Plan, directory: string, force: boolean): Seen {
-  return checkOutput(directory, source, [MODEL_FILE, ...sidecarsOf(source)], force);
+export function checkTarget(
+  { source, rule }: Plan,
+  directory: string,
+  force: boolean,
+  described: boolean = rule !== SCALE_RULES[0],
+): Seen {
+  const names = [MODEL_FILE, ...sidecarsOf(source), ...described ? [QUANTIZATION_FILE] : []];
+  return checkOutput(directory, source, names, force);
+}
+
+/** What was written into a new checkpoint's file. */
+export interface Filled {
+  /** SHA-256 of the weights, in hexadecimal. */
+  readonly digest: string;
+  /** What quantization.json says, if anything. */
+  readonly quantization?: Quantization;
 }
 
 /**
@@ -182,46 +216,70 @@ export function checkTarget({ source }: Plan, directory: string, force: boolean)
 export async function quantize(
   source: string,
   directory: string,
-  options?: QuantizeOptions & { readonly bits?: number },
+  options?: QuantizeOptions & { readonly bits?: number; readonly rule?: ScaleRule },
 ): Promise<Quantized>;
 /** Writes a plan of {@link planQuantize}. */
 export async function quantize(plan: Plan, directory: string, options?: QuantizeOptions): Promise<Quantized>;
 export async function quantize(
   from: Plan | string,
   directory: string,
-  { bits, threads, force = false, signal, progress }: QuantizeOptions & { readonly bits?: number } = {},
+  { bits, rule, threads, force = false, signal, progress }:
+    & QuantizeOptions
+    & { readonly bits?: number; readonly rule?: ScaleRule } = {},
 ): Promise<Quantized> {
-  const plan = typeof from === "string" ? planQuantize(from, bits) : from;
+  const plan = typeof from === "string" ? planQuantize(from, bits, rule) : from;
   const seen = checkTarget(plan, directory, force);
+  return await writeQuantized(plan, directory, seen, async ({ file, partial, inode }) => {
+    writeAt(file, partial, 0, plan.header);
+    const hash = (await sha256()).update(plan.header);
+    const target = plan.source.files.length;
+    const total = plan.tensors.reduce((sum, { source }) => sum + source.bytes, 0);
+    let done = 0;
+    await runChunks(
+      [...plan.source.files, { path: partial, inode }],
+      chunksOf(plan, target),
+      threadCount(threads),
+      (place, chunk, result, bytes) => {
+        checkEncoded(plan, place, result);
+        hash.update(bytes);
+        done += chunk.source!.bytes;
+        progress?.(done, total);
+      },
+      signal,
+    );
+    const digest = hash.digest("hex");
+    if (plan.rule !== "signed") return { digest };
+    const source = await fileDigests(plan.source, signal);
+    return { digest, quantization: { method: plan.rule, version: 1, digest, source } };
+  });
+}
+
+/**
+ * Writes the files of a planned checkpoint, which appear when `fill` has written the weights.
+ *
+ * @param seen what {@link checkTarget} saw
+ * @param fill gets the new file of the weights
+ */
+export async function writeQuantized(
+  plan: Plan,
+  directory: string,
+  seen: Seen,
+  fill: (weights: NewFile) => Promise<Filled>,
+): Promise<Quantized> {
   using files = new NewFiles(directory, seen);
   // Copied first, so that a file that is refused is reported before the long work.
   const sidecars = sidecarsOf(plan.source);
   for (const name of sidecars) {
     files.write(name, readRegular(join(plan.source.directory, name), MAX_SIDECAR_BYTES));
   }
-  const { file, partial, inode } = files.create(MODEL_FILE, plan.bytes);
-  writeAt(file, partial, 0, plan.header);
-  const digest = (await sha256()).update(plan.header);
-  const target = plan.source.files.length;
-  const total = plan.tensors.reduce((sum, { source }) => sum + source.bytes, 0);
-  let done = 0;
-  await runChunks(
-    [...plan.source.files, { path: partial, inode }],
-    chunksOf(plan, target),
-    threadCount(threads),
-    (place, chunk, result, bytes) => {
-      checkEncoded(plan, place, result);
-      digest.update(bytes);
-      done += chunk.source!.bytes;
-      progress?.(done, total);
-    },
-    signal,
-  );
+  const { digest, quantization } = await fill(files.create(MODEL_FILE, plan.bytes));
+  if (quantization !== undefined) files.write(QUANTIZATION_FILE, serializeQuantization(quantization));
   files.commit();
   const missing = NEEDED.filter((name) => !sidecars.includes(name));
   const left = FOLDERS.filter((name) => exists(join(plan.source.directory, name)));
   const { bytes, sourceBytes } = plan;
-  return { model: join(directory, MODEL_FILE), bytes, sourceBytes, digest: digest.digest("hex"), missing, left };
+  const described = quantization && { quantization };
+  return { model: join(directory, MODEL_FILE), bytes, sourceBytes, digest, ...described, missing, left };
 }
 
 /** The position of a chunk in its tensor. */
@@ -235,7 +293,7 @@ export interface ChunkPlace {
 function* chunksOf(plan: Plan, target: number): Generator<Tagged<ChunkPlace>> {
   let offset = plan.header.length;
   for (const tensor of plan.tensors) {
-    yield* tensorChunks(tensor, plan.format, { file: target, offset, bytes: tensor.bytes }, "target");
+    yield* tensorChunks(tensor, plan, { file: target, offset, bytes: tensor.bytes }, "target");
     offset += tensor.bytes;
   }
 }
@@ -243,7 +301,7 @@ function* chunksOf(plan: Plan, target: number): Generator<Tagged<ChunkPlace>> {
 /** The chunks of one tensor, whose quantized bytes are to be written at `place`, or are stored there. */
 export function* tensorChunks(
   tensor: PlannedTensor,
-  format: BlockFormat,
+  { format, rule }: Plan,
   place: Span,
   role: "target" | "stored",
 ): Generator<Tagged<ChunkPlace>> {
@@ -259,7 +317,7 @@ export function* tensorChunks(
     const chunk: Chunk = {
       source: { file: source.file, offset: source.offset + first * sourceUnit, bytes: count * sourceUnit },
       [role]: span,
-      blocks: from && { count, source: from.name, target: format.name },
+      blocks: from && { count, source: from.name, target: format.name, rule },
     };
     yield { chunk, tag: { tensor, first } };
   }
@@ -291,7 +349,7 @@ export function checkEncoded(
   const view = new DataView(bytes.buffer);
   from!.decode(view, 0, BLOCK, weights);
   try {
-    encodeBlock(plan.format, weights, new Uint8Array(plan.format.blockBytes));
+    encodeBlock(plan.format, weights, new Uint8Array(plan.format.blockBytes), plan.rule);
   } catch (error) {
     if (!(error instanceof BlockRefusal)) throw error;
     const place = { path, tensor: source.name };

@@ -60,7 +60,9 @@ export class QuantizingReader {
     const tensor = this.#tensors.get(name)!;
     const { from } = tensor;
     if (from === undefined) return this.#source.read(name, offset, into);
-    const { format } = this.#plan;
+    const { format, rule, made } = this.#plan;
+    const chosen = made?.get(name);
+    if (chosen !== undefined) return into.set(chosen.subarray(offset, offset + into.length));
     const { blockBytes } = format;
     const sourceBytes = BLOCK * from.blockBytes;
     const most = Math.floor(CHUNK_BYTES / sourceBytes);
@@ -72,7 +74,7 @@ export class QuantizingReader {
         first * sourceBytes,
         this.#memory.subarray(FIRST_ADDRESS, FIRST_ADDRESS + count * sourceBytes),
       );
-      const unencodable = this.#kernels.encode(from, format, FIRST_ADDRESS, RESULT, count);
+      const unencodable = this.#kernels.encode(from, format, FIRST_ADDRESS, RESULT, count, rule);
       checkEncoded(this.#plan, { tensor, first }, { unencodable });
       into.set(this.#memory.subarray(RESULT, RESULT + count * blockBytes), (first - begin) * blockBytes);
     }

@@ -8,7 +8,8 @@ import type { Hash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Tagged } from "./chunks.ts";
 import { CheckpointError } from "../errors.ts";
 import { BLOCK } from "../format/blocks.ts";
-import { type Checkpoint, nameOf, openCheckpoint, type Tensor } from "../format/checkpoint.ts";
+import { type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE, type Tensor } from "../format/checkpoint.ts";
+import { type Quantization, quantizationOf } from "../format/quantization.ts";
 import { notFinite } from "../format/not_finite.ts";
 import { readAt, reopen } from "../files/read.ts";
 import { sha256 } from "../files/write.ts";
@@ -28,14 +29,18 @@ export interface Verified {
   readonly digests: readonly string[];
   /** Number of quantized blocks. */
   readonly blocks: number;
+  /** What quantization.json says of them, if it is there. */
+  readonly quantization?: Quantization;
 }
 
 /** The comparison of a tensor with the one derived from the source. */
 export interface TensorReport {
   /** Its name. */
   readonly name: string;
-  /** Whether all bytes are equal. */
+  /** Whether all bytes are equal. Those of a calibrated matrix are not compared. */
   readonly equal: boolean;
+  /** Whether the blocks were chosen by calibration: the source alone does not say what they have to be. */
+  readonly calibrated?: boolean;
   /** The first difference: row and block of a quantized tensor, byte of any other. */
   readonly row?: number;
   /** See `row`. */
@@ -62,7 +67,8 @@ export interface Against extends Verified {
  * Reads every byte of a checkpoint and checks every scale.
  *
  * @param from the checkpoint, or its path
- * @throws {CheckpointError} a scale is not finite; names tensor, row and block
+ * @throws {CheckpointError} a scale is not finite, which names tensor, row and block; or quantization.json is invalid, or
+ * describes other weights
  */
 export async function verify(
   from: Checkpoint | string,
@@ -70,6 +76,7 @@ export async function verify(
 ): Promise<Verified> {
   const checkpoint = typeof from === "string" ? openCheckpoint(from) : from;
   const { width } = checkpoint;
+  const quantization = quantizationOf(checkpoint);
   const digests = await Digests.of(checkpoint);
   const chunks = function* (): Generator<Tagged<{ tensor: Tensor; first: number }>> {
     for (const tensor of checkpoint.tensors) {
@@ -93,12 +100,13 @@ export async function verify(
     digests.update(chunk.stored!.file, bytes);
     progress?.(done += bytes.length, dataBytes);
   }, signal);
-  return { digests: digests.finish(), blocks };
+  return { digests: digests.finish(checkpoint, quantization), blocks, ...quantization && { quantization } };
 }
 
 /**
- * Verifies a quantized checkpoint, and compares every tensor with the result of quantizing the source. Tensors are
- * matched by name, in any order.
+ * Verifies a quantized checkpoint, and compares every tensor with the result of quantizing the source by the rule that
+ * quantization.json names. Of a calibrated checkpoint the tensors that are copied are compared, and the error of the others
+ * is measured. Tensors are matched by name, in any order.
  *
  * @param from the quantized checkpoint, or its path
  * @param sourceFrom the float checkpoint, or its path
@@ -117,7 +125,9 @@ export async function verifyAgainst(
       "declares no width, so it is not a quantized checkpoint; only those can be compared with a source",
     );
   }
-  const plan = planQuantize(source, format);
+  const quantization = quantizationOf(checkpoint);
+  const calibrated = quantization?.calibration !== undefined;
+  const plan = planQuantize(source, format, quantization?.method === "signed" ? "signed" : "absmax");
   const planned = new Map(plan.tensors.map((tensor) => [tensor.source.name, tensor]));
   const digests = await Digests.of(checkpoint);
   const reports = new Map<string, { -readonly [K in keyof TensorReport]: TensorReport[K] }>();
@@ -128,12 +138,13 @@ export async function verifyAgainst(
     for (const stored of checkpoint.tensors) {
       const tensor = planned.get(stored.name);
       const problem = mismatch(stored, tensor);
-      reports.set(stored.name, { name: stored.name, equal: problem === undefined, problem });
+      const report = { name: stored.name, equal: problem === undefined, problem };
+      reports.set(stored.name, calibrated && tensor?.from ? { ...report, calibrated } : report);
       if (problem !== undefined) {
         yield* plainChunks(stored);
         continue;
       }
-      for (const { chunk, tag } of tensorChunks(tensor!, format, stored, "stored")) {
+      for (const { chunk, tag } of tensorChunks(tensor!, plan, stored, "stored")) {
         const source = { ...chunk.source!, file: chunk.source!.file + shift };
         yield { chunk: { ...chunk, source }, tag: { ...tag, stored } };
       }
@@ -154,7 +165,7 @@ export async function verifyAgainst(
       checkScale(checkpoint, stored, first, result);
       checkEncoded(plan, place, result);
       const report = reports.get(stored.name)!;
-      if (report.equal && result.difference >= 0) {
+      if (report.equal && !report.calibrated && result.difference >= 0) {
         report.equal = false;
         if (tensor.from) {
           Object.assign(report, blockAt(stored, first + Math.floor(result.difference / format.blockBytes)));
@@ -178,8 +189,9 @@ export async function verifyAgainst(
     total.squares += squares;
   }
   return {
-    digests: digests.finish(),
+    digests: digests.finish(checkpoint, quantization),
     blocks,
+    ...quantization && { quantization },
     tensors: [...reports.values()],
     rms: relative(total.errors, total.squares),
   };
@@ -235,7 +247,14 @@ class Digests {
     this.hashes[file].update(bytes);
   }
 
-  finish(): string[] {
-    return this.hashes.map((hash) => hash.digest("hex"));
+  /** @throws {CheckpointError} the weights are not those that quantization.json describes */
+  finish({ files: [{ path }] }: Checkpoint, quantization: Quantization | undefined): string[] {
+    const digests = this.hashes.map((hash) => hash.digest("hex"));
+    if (quantization === undefined || quantization.digest === digests[0]) return digests;
+    throw new CheckpointError(
+      { path },
+      `its digest is ${digests[0]}, but ${QUANTIZATION_FILE} beside it describes weights of the digest ` +
+        `${quantization.digest}; the weights were changed, or the file belongs to another checkpoint`,
+    );
   }
 }

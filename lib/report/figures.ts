@@ -18,6 +18,7 @@ import {
   type PredictionFigures,
   predictionFigures,
 } from "../measure/metrics.ts";
+import type { MatrixLoss, Method } from "../format/quantization.ts";
 import type { Against } from "../quantize/verify.ts";
 
 /** Everything that a page shows. */
@@ -109,9 +110,14 @@ export interface QuantFigures extends Partial<PredictionFigures> {
   readonly prefill_mean: number;
   /** sqrt(sum (w - v)^2 / sum w^2) over all quantized weights w and their stored values v. */
   readonly rms: number;
-  /** The number of tensors that equal the result of quantizing the float checkpoint, and of others. */
+  /** The number of tensors that equal the result of quantizing the float checkpoint, of others, and of calibrated ones. */
   readonly equal: number;
   readonly different: number;
+  readonly calibrated?: number;
+  /** How the blocks were chosen, where that was not by the format's rule. */
+  readonly method?: Method;
+  /** What the outputs of each layer's matrices lost on the text of the calibration, as means of the parts of each. */
+  readonly losses?: readonly { readonly before: number; readonly after: number }[];
   readonly answer: Answer;
   /** The differences of logits_max and logits_mean, with their signs. */
   readonly histogram: Bins;
@@ -235,7 +241,9 @@ export function figures({ program, float, quants, text, textOf }: Findings): Rep
       const { comparison, margins, agree, histogram } = measured;
       const differs = comparison.tokens.findIndex((token, n) => token !== trace.tokens[n]);
       const own = size(checkpoint, parameters);
-      const equal = against.tensors.filter(({ equal }) => equal).length;
+      const sound = against.tensors.filter(({ equal }) => equal);
+      const calibrated = sound.filter(({ calibrated }) => calibrated).length;
+      const { quantization } = against;
       return {
         name: names[n],
         path: nameOf(checkpoint),
@@ -253,8 +261,13 @@ export function figures({ program, float, quants, text, textOf }: Findings): Rep
         prefill_max: comparison.prefill.max,
         prefill_mean: comparison.prefill.mean,
         rms: against.rms,
-        equal,
-        different: against.tensors.length - equal,
+        equal: sound.length - calibrated,
+        different: against.tensors.length - sound.length,
+        ...quantization && { method: quantization.method },
+        ...quantization?.matrices && {
+          calibrated,
+          losses: layerLosses(quantization.matrices, places, config.layers),
+        },
         answer: { ...tokens(comparison.tokens), margins },
         histogram: histogram.bins(width),
         layers: layerErrors(against, places, config.layers),
@@ -309,6 +322,15 @@ function layerErrors({ tensors }: Against, places: Places, layers: number): numb
     sums[layer].squares += squares!;
   }
   return sums.map(({ errors, squares }) => squares === 0 ? 0 : Math.sqrt(errors / squares));
+}
+
+function layerLosses(matrices: readonly MatrixLoss[], places: Places, layers: number): QuantFigures["losses"] {
+  const own = Map.groupBy(matrices, ({ name }) => places.get(name)?.layer);
+  const mean = (losses: readonly number[]) => losses.reduce((sum, loss) => sum + loss, 0) / Math.max(1, losses.length);
+  return Array.from({ length: layers }, (_, layer) => {
+    const some = own.get(layer) ?? [];
+    return { before: mean(some.map(({ before }) => before)), after: mean(some.map(({ after }) => after)) };
+  });
 }
 
 function tensorFigures(float: Checkpoint, quants: Findings["quants"], places: Places): TensorFigures[] {

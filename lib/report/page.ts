@@ -42,6 +42,7 @@ ${answers(report)}
 ${logits(report)}
 ${prediction(report)}
 ${weights(report)}
+${losses(report)}
 ${tensors(report)}
 </main>
 <footer>
@@ -86,7 +87,8 @@ function checkpoints({ model, quants, text }: Report): Html {
   );
   const cards = quants.map((quant, n) => {
     const path = (key: keyof QuantFigures) => `quants.${n}.${key}`;
-    return card(quant.name, quant.format, `quants.${n}`, quant, quant.ratio, verdict(quant, n), [
+    const tag = quant.method === undefined ? quant.format : `${quant.format} · ${quant.method}`;
+    return card(quant.name, tag, `quants.${n}`, quant, quant.ratio, verdict(quant, n), [
       ["Size relative to reference", markup`${figure(path("ratio"), (quant.ratio * 100).toFixed(1), 100)} %`],
       ["Error of the weights", markup`${figure(path("rms"), percent(quant.rms), 100)} %`],
       ["Mean logit difference", figure(path("logits_mean"), quant.logits_mean.toFixed(4))],
@@ -295,6 +297,9 @@ function weights(report: Report): Html {
   const maps = quants.map((quant, n) => {
     const rms = markup`${figure(`quants.${n}.rms`, percent(quant.rms), 100)} % over all weights`;
     const all = grouped(quant.equal + quant.different);
+    const calibrated = quant.calibrated === undefined
+      ? undefined
+      : markup` ${figure(`quants.${n}.calibrated`, grouped(quant.calibrated))} more were calibrated.`;
     const compared = quant.different === 0
       ? markup`All ${figure(`quants.${n}.equal`, all)} tensors equal the result of quantizing the reference.`
       : markup`${figure(`quants.${n}.different`, grouped(quant.different))} of ${all} tensors differ from the result of
@@ -302,7 +307,7 @@ quantizing the reference.`;
     return markup`<figure>
 <h3>${quant.name} <span class="tag">${quant.format} · ${rms}</span></h3>
 ${errorMap(report, n)}
-<figcaption>${compared}</figcaption>
+<figcaption>${compared}${calibrated}</figcaption>
 </figure>
 `;
   });
@@ -313,5 +318,38 @@ ${errorMap(report, n)}
 their stored values v. Darker cells (lighter ones in dark mode) have larger errors. Each map has its own scale, from the
 lowest to the highest error in its layers.`,
     markup`<div class="charts">${maps}</div>`,
+  );
+}
+
+/** What calibration brought each layer, where a checkpoint was calibrated. */
+function losses({ model, quants }: Report): Html | undefined {
+  const own = [...quants.entries()].filter(([, { losses }]) => losses !== undefined);
+  if (own.length === 0) return undefined;
+  const rows = Array.from({ length: model.layers }, (_, layer) => {
+    const cells = own.map(([n, { losses }]) => {
+      const cell = (side: "before" | "after") => {
+        const path = `quants.${n}.losses.${layer}.${side}`;
+        return markup`<td class="n">${figure(path, percent(losses![layer][side]), 100)}</td>`;
+      };
+      return markup`${cell("before")}${cell("after")}`;
+    });
+    return markup`<tr><th scope="row" class="n">${layer}</th>${cells}</tr>\n`;
+  });
+  const heads = own.map(([, { name }]) =>
+    markup`<th scope="col" class="n">${name}: by the rule, %</th><th scope="col" class="n">calibrated, %</th>`
+  );
+  return section(
+    "losses",
+    "Loss by layer",
+    markup`The error of the outputs of a layer’s matrices on the text that they were calibrated with, as a part of the
+outputs’ squares: with every block by the format’s rule, and with those that were chosen. Means over the matrices.`,
+    scrolling(
+      "Table of the losses by layer",
+      markup`<table>
+<thead><tr><th scope="col" class="n">Layer</th>${heads}</tr></thead>
+<tbody>
+${rows}</tbody>
+</table>`,
+    ),
   );
 }

@@ -21,6 +21,9 @@ const COMMANDS: [args: string[], files: string[]][] = [
   [["report", "in", "q4", "--out", "new/page.html"], ["new/page.html"]],
   [["gate"], []],
   [["verify", "q4", "--against", "in"], []],
+  [["quantize", "in", "new/out", "--calibrate", "self", "--tokens", "64", "--window", "32", "-q"], [
+    "new/out/model.safetensors",
+  ]],
 ];
 
 /** The command line of the program for a shell, which it replaces. */

@@ -12,6 +12,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
   [/^lib\/kernels\//],
   [/^lib\/(model|text)\//, /^lib\/quantize\/(chunks|chunk_worker)\.ts$/],
   [/^lib\/(quantize|measure|gguf|dev)\//],
+  [/^lib\/calibrate\//],
   [/^lib\/library\//],
   [/^lib\/report\//],
   [/^lib\/cli\//],

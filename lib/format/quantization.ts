@@ -1,0 +1,181 @@
+/**
+ * quantization.json: how the blocks beside it were chosen, where that was not by the format's own rule. The weights say
+ * nothing of it: whoever reads them needs to know no more than the format.
+ *
+ * @module
+ */
+
+import { basename } from "@std/path/basename";
+import { CheckpointError } from "../errors.ts";
+import { type Checkpoint, memberOf, MODEL_FILE, QUANTIZATION_FILE } from "./checkpoint.ts";
+import { readJsonObject } from "./json.ts";
+
+/** A file and its SHA-256, in hexadecimal. */
+export interface FileDigest {
+  /** Its name, without its directory. */
+  readonly file: string;
+  /** SHA-256 in hexadecimal. */
+  readonly sha256: string;
+}
+
+/** How a calibrated checkpoint was made: what is needed to make it again. */
+export interface Calibration {
+  /** The texts, in the order in which they were given; none if the tokens were sampled from the model. */
+  readonly texts: readonly FileDigest[];
+  /** Tokens that were passed through the model. */
+  readonly tokens: number;
+  /** Tokens of a window. */
+  readonly window: number;
+  /** The seed of the places of the windows, or of the sampled tokens. */
+  readonly seed: number;
+  /** What was added to the diagonal of each Hessian, as a part of its mean. */
+  readonly damping: number;
+  /** SHA-256 of the token ids, as little-endian 32-bit numbers. */
+  readonly ids: string;
+}
+
+/** What calibration did to one matrix. */
+export interface MatrixLoss {
+  /** The name of the tensor. */
+  readonly name: string;
+  /**
+   * The error of the matrix's outputs on the calibration tokens, as a part of the outputs' own squares, when every block is
+   * made by the format's rule.
+   */
+  readonly before: number;
+  /** The same for the blocks that were chosen. */
+  readonly after: number;
+}
+
+/** How the blocks of a checkpoint were chosen. */
+export type Method = "signed" | "calibrated" | "self-calibrated";
+
+/** The content of quantization.json. */
+export interface Quantization {
+  /** See {@link Method}. */
+  readonly method: Method;
+  /** The version of the method: another one may give other blocks. */
+  readonly version: number;
+  /** SHA-256 of the weights that it describes. */
+  readonly digest: string;
+  /** The files of the float checkpoint. */
+  readonly source: readonly FileDigest[];
+  /** Present where the method calibrates. */
+  readonly calibration?: Calibration;
+  /** The matrices in the order in which they were quantized, where the method calibrates. */
+  readonly matrices?: readonly MatrixLoss[];
+}
+
+/** A file of more bytes is another one: a line for each of a million matrices. */
+const MAX_BYTES = 200_000_000;
+
+const METHODS: readonly Method[] = ["signed", "calibrated", "self-calibrated"];
+
+/** The bytes of quantization.json. */
+export function serializeQuantization(quantization: Quantization): Uint8Array<ArrayBuffer> {
+  return new TextEncoder().encode(JSON.stringify(quantization, null, 1) + "\n");
+}
+
+/**
+ * Reads what stands beside a checkpoint.
+ *
+ * @returns undefined if there is nothing: the blocks are those of the format's rule, or nobody says what they are
+ * @throws {CheckpointError} the file is not what {@link serializeQuantization} writes
+ * @throws {SystemError}
+ */
+export function quantizationOf(checkpoint: Checkpoint): Quantization | undefined {
+  const { directory, files, width } = checkpoint;
+  // Weights of another name, or float ones, are not those that it describes.
+  if (width === undefined || files.length !== 1 || basename(files[0].path) !== MODEL_FILE) return undefined;
+  const path = memberOf(directory, QUANTIZATION_FILE);
+  if (path === undefined) return undefined;
+  const found = new Reader(path, readJsonObject(path, MAX_BYTES));
+  const method = found.word("method", METHODS);
+  const common = {
+    method,
+    version: found.whole("version"),
+    digest: found.digest("digest"),
+    source: found.list("source").map(fileDigest),
+  };
+  if (method === "signed") return common;
+  const calibration = found.object("calibration");
+  return {
+    ...common,
+    calibration: {
+      texts: calibration.list("texts").map(fileDigest),
+      tokens: calibration.whole("tokens"),
+      window: calibration.whole("window"),
+      seed: calibration.whole("seed"),
+      damping: calibration.number("damping"),
+      ids: calibration.digest("ids"),
+    },
+    matrices: found.list("matrices").map((matrix) => ({
+      name: matrix.text("name"),
+      before: matrix.number("before"),
+      after: matrix.number("after"),
+    })),
+  };
+}
+
+function fileDigest(reader: Reader): FileDigest {
+  return { file: reader.text("file"), sha256: reader.digest("sha256") };
+}
+
+/** Reads the fields of an object, and refuses values of another type by the field's name. */
+class Reader {
+  constructor(readonly path: string, readonly json: Record<string, unknown>, readonly prefix = "") {}
+
+  #take<T>(field: string, wanted: string, good: (value: unknown) => value is T): T {
+    const value = Object.hasOwn(this.json, field) ? this.json[field] : undefined;
+    if (good(value)) return value;
+    throw new CheckpointError({ path: this.path, field: this.prefix + field }, `expected ${wanted}`);
+  }
+
+  text(field: string): string {
+    return this.#take(field, "a text", (value) => typeof value === "string");
+  }
+
+  word<T extends string>(field: string, words: readonly T[]): T {
+    return this.#take(field, words.join(" or "), (value): value is T => words.includes(value as T));
+  }
+
+  digest(field: string): string {
+    const pattern = /^[0-9a-f]{64}$/;
+    return this.#take(field, "64 hexadecimal digits", (value): value is string => {
+      return typeof value === "string" && pattern.test(value);
+    });
+  }
+
+  whole(field: string): number {
+    return this.#take(
+      field,
+      "a whole number of 0 or more",
+      (value): value is number => Number.isSafeInteger(value) && value as number >= 0,
+    );
+  }
+
+  number(field: string): number {
+    return this.#take(
+      field,
+      "a number of 0 or more",
+      (value): value is number => typeof value === "number" && value >= 0 && value < Infinity,
+    );
+  }
+
+  object(field: string): Reader {
+    return new Reader(this.path, this.#take(field, "an object", isObject), `${this.prefix}${field} `);
+  }
+
+  list(field: string): Reader[] {
+    const list = this.#take(
+      field,
+      "an array of objects",
+      (value): value is Record<string, unknown>[] => Array.isArray(value) && value.every(isObject),
+    );
+    return list.map((json, n) => new Reader(this.path, json, `${this.prefix}${field} ${n} `));
+  }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,276 @@
+/**
+ * Calibrated quantization: what it is calibrated with, and the checkpoint that it writes.
+ *
+ * @module
+ */
+
+import { basename } from "@std/path/basename";
+import { join } from "@std/path/join";
+import { calibrate, type Calibrated, costsOf } from "../calibrate/calibrate.ts";
+import { beginOfText, sampledWindows } from "../calibrate/sampled.ts";
+import { bytesOfIds, type TextIds, windowsOfTexts } from "../calibrate/tokens.ts";
+import { CheckpointError, LimitError } from "../errors.ts";
+import { openFile, readAt, readText, writeAt } from "../files/read.ts";
+import type { NewFile } from "../files/new_files.ts";
+import { sha256 } from "../files/write.ts";
+import { BLOCK } from "../format/blocks.ts";
+import { TensorReader } from "../format/checkpoint.ts";
+import type { Calibration, FileDigest, MatrixLoss, Method } from "../format/quantization.ts";
+import { Pool } from "../kernels/pool.ts";
+import { threadCount } from "../kernels/workers.ts";
+import { WINDOW } from "../measure/perplexity.ts";
+import { longestContext } from "../model/config.ts";
+import { type Model, readConfig } from "../model/load.ts";
+import { nameOfPart } from "../model/tensors.ts";
+import { pacer } from "../pace.ts";
+import { Engine } from "../quantize/calibrate/engine.ts";
+import { fileDigests } from "../quantize/digests.ts";
+import type { Filled, Plan } from "../quantize/quantize.ts";
+import { loadTokenizer } from "../text/tokenizer.ts";
+import { unreadVocabulary } from "../text/tokenizer_files.ts";
+import { textIds } from "./prompt.ts";
+
+/** The version of the method: it changes when the same source, texts and parameters give other blocks. */
+export const METHOD_VERSION = 1;
+
+/** The largest text. */
+const MAX_TEXT_BYTES = 100_000_000;
+
+/** Bytes that are copied or hashed at once. */
+const PIECE = 1 << 22;
+
+/** Tokens for each column of the widest matrix, below which a matrix is fitted to the text more than to the language. */
+const TOKENS_PER_COLUMN = 10;
+
+/** What a calibration is made with. */
+export interface CalibrationOptions {
+  /** The paths of texts (UTF-8), or `self`: text that is sampled from the float model. */
+  readonly calibrate: "self" | readonly string[];
+  /** The most tokens to calibrate with (default 32,768). */
+  readonly tokens?: number;
+  /** Tokens of a window (default 512, or the model's context where that is shorter). */
+  readonly window?: number;
+  /** The seed of the choice of windows, or of the sampled text (default 1). */
+  readonly seed?: number;
+  /** Added to the diagonal of each Hessian, as a part of its mean (default 0.3). */
+  readonly damping?: number;
+}
+
+/** The defaults of {@link CalibrationOptions}. */
+export const CALIBRATION = { tokens: 32_768, window: WINDOW, seed: 1, damping: 0.3 } as const;
+
+/** A calibration that is ready to run. */
+export interface PlannedCalibration {
+  readonly model: Model;
+  readonly plan: Plan;
+  readonly texts: readonly (FileDigest & TextIds)[];
+  /** The windows; undefined where they are to be sampled. */
+  readonly windows?: readonly (readonly number[])[];
+  readonly tokens: number;
+  readonly window: number;
+  readonly seed: number;
+  readonly damping: number;
+  /** What a user has to know before it runs. */
+  readonly warnings: readonly string[];
+}
+
+/**
+ * Reads what a calibration needs, and refuses what it can't have.
+ *
+ * @throws {CheckpointError} config.json or the tokenizer is missing or bad; a text is not UTF-8 or too long
+ * @throws {RabbitError} a text is shorter than a window, or the model has no token that begins a sampled text
+ * @throws {LimitError} the window is longer than the model's context
+ * @throws {RangeError} an option is out of range
+ * @throws {SystemError} a text can't be read
+ */
+export async function planCalibration(plan: Plan, options: CalibrationOptions): Promise<PlannedCalibration> {
+  const checkpoint = plan.source;
+  const model = { checkpoint, config: readConfig(join(checkpoint.directory, "config.json")) };
+  const longest = longestContext(model.config);
+  const { calibrate: from, tokens = CALIBRATION.tokens, seed = CALIBRATION.seed } = options;
+  const { window = Math.min(CALIBRATION.window, longest), damping = CALIBRATION.damping } = options;
+  whole("window", window, 2);
+  if (window > longest) {
+    throw new LimitError(
+      `a window of ${window} tokens is more than the model's context of ${longest}; use a smaller one`,
+    );
+  }
+  whole("tokens", tokens, window);
+  whole("seed", seed, 0);
+  if (!(damping > 0 && damping <= 100)) throw new RangeError(`damping ${damping}: a number above 0, to 100 is needed`);
+  const texts: (FileDigest & TextIds)[] = [];
+  const warnings: string[] = [];
+  if (from === "self") beginOfText(model);
+  else {
+    if (from.length === 0) throw new RangeError("a text to calibrate with is needed");
+    const { directory } = checkpoint;
+    const tokenizer = loadTokenizer(directory, "encode", { vocabulary: model.config.vocabulary });
+    if (tokenizer === undefined) {
+      throw new CheckpointError(
+        { path: directory },
+        `no tokenizer.json, and no vocab.json and merges.txt${
+          unreadVocabulary(directory)
+        }; copy them there, or calibrate ` +
+          "with text that is sampled from the model",
+      );
+    }
+    if (tokenizer.assumed !== undefined) warnings.push(tokenizer.assumed);
+    for (const path of from) {
+      const text = readText(path, MAX_TEXT_BYTES);
+      texts.push({
+        file: basename(path),
+        name: path,
+        sha256: await textDigest(text),
+        ids: textIds(path, text, tokenizer, model),
+      });
+    }
+  }
+  const windows = from === "self" ? undefined : windowsOfTexts(texts, tokens, window, seed);
+  const got = windows === undefined ? Math.floor(tokens / window) * window : windows.length * window;
+  const { hidden, heads, headDim, intermediate } = model.config;
+  const widest = Math.max(hidden, heads * headDim, intermediate);
+  if (got < Math.floor(tokens / window) * window) {
+    warnings.push(`the text has ${got} tokens in whole windows, fewer than the ${tokens} that were asked for`);
+  }
+  if (got < TOKENS_PER_COLUMN * widest) {
+    warnings.push(
+      `${got} tokens are ${
+        (got / widest).toFixed(1)
+      } for each column of the widest matrix (${widest}); with fewer than ` +
+        `${TOKENS_PER_COLUMN} (${TOKENS_PER_COLUMN * widest} tokens) it may be fitted to the text alone`,
+    );
+  }
+  return { model, plan, texts, windows, tokens: got, window, seed, damping, warnings };
+}
+
+/** The SHA-256 of a text in UTF-8, in hexadecimal: that of the file that it was read from. */
+export async function textDigest(text: string): Promise<string> {
+  return (await sha256()).update(new TextEncoder().encode(text)).digest("hex");
+}
+
+/** What a calibration is called in quantization.json. */
+export function methodOf({ texts }: Pick<PlannedCalibration, "texts">): Method {
+  return texts.length === 0 ? "self-calibrated" : "calibrated";
+}
+
+function whole(name: string, value: number, least: number, most = Number.MAX_SAFE_INTEGER): void {
+  if (Number.isSafeInteger(value) && value >= least && value <= most) return;
+  throw new RangeError(`${name} ${value}: a whole number from ${least} to ${most} is needed`);
+}
+
+/** How a calibration runs, and what it is told meanwhile. */
+export interface RunOptions {
+  /** Threads to use (default: one for each processor). */
+  readonly threads?: number;
+  /** Aborts with the signal's reason; no partial output is left. */
+  readonly signal?: AbortSignal;
+  /** Called with what is done and the whole, in no unit of its own, and the last matrix that was quantized. */
+  readonly progress?: (done: number, total: number, last?: MatrixLoss) => void;
+}
+
+/** What {@link runCalibration} found. */
+export interface CalibrationDone extends Calibrated {
+  readonly calibration: Calibration;
+}
+
+/**
+ * Quantizes the matrices of a model.
+ *
+ * @param sink gets the blocks of each matrix from row `first` on
+ */
+export async function runCalibration(
+  { model, plan, texts, windows: given, tokens, window, seed, damping }: PlannedCalibration,
+  sink: (name: string, first: number, blocks: Uint8Array) => void,
+  { threads, signal, progress }: RunOptions,
+): Promise<CalibrationDone> {
+  const count = tokens / window;
+  const costs = costsOf(model, count, window, given === undefined);
+  let windows = given;
+  if (windows === undefined) {
+    // A pool of its own, which held the whole model and is gone after it.
+    const pool = new Pool({ threads: threadCount(threads) });
+    try {
+      const sampled = (tokens: number) => progress?.(costs.add({ kind: "sample", tokens }), costs.total);
+      windows = await sampledWindows(pool, model, { count, window, seed, signal, progress: sampled });
+    } finally {
+      pool.close();
+    }
+  }
+  const ops = new Pool({ threads: threadCount(threads) });
+  const core = new Engine({ threads: threadCount(threads), signal });
+  try {
+    const found = await calibrate({ model, plan, costs, windows, damping, sink, ops, core, signal, progress });
+    const hash = (await sha256()).update(bytesOfIds(windows));
+    const digests = texts.map(({ file, sha256 }) => ({ file, sha256 }));
+    return { ...found, calibration: { texts: digests, tokens, window, seed, damping, ids: hash.digest("hex") } };
+  } finally {
+    core.close();
+    ops.close();
+  }
+}
+
+/** Writes the weights of a calibrated checkpoint into a new file. */
+export async function fillCalibrated(
+  planned: PlannedCalibration,
+  { file, partial }: NewFile,
+  options: RunOptions,
+): Promise<Filled & Calibrated> {
+  const { plan, model: { config } } = planned;
+  const { signal } = options;
+  writeAt(file, partial, 0, plan.header);
+  const places = new Map<string, { at: number; rowBytes: number }>();
+  using source = new TensorReader(plan.source);
+  let at = plan.header.length;
+  for (const { source: { name, shape }, bytes, from } of plan.tensors) {
+    if (from === undefined) copy(source, name, bytes, (offset, piece) => writeAt(file, partial, at + offset, piece));
+    else places.set(name, { at, rowBytes: shape[1] / BLOCK * plan.format.blockBytes });
+    at += bytes;
+  }
+  const [embedding, head] = [nameOfPart("embedding"), nameOfPart("head")];
+  const done = await runCalibration(planned, (name, first, blocks) => {
+    const put = ({ at, rowBytes }: { at: number; rowBytes: number }) => {
+      writeAt(file, partial, at + first * rowBytes, blocks);
+    };
+    put(places.get(name)!);
+    // Some files have a tied embedding twice.
+    if (config.tied && name === embedding && places.has(head)) put(places.get(head)!);
+  }, options);
+  const digest = await digestOf(partial, plan.bytes, signal);
+  const { calibration, matrices, raised } = done;
+  const quantization = {
+    method: methodOf(planned),
+    version: METHOD_VERSION,
+    digest,
+    source: await fileDigests(plan.source, signal),
+    calibration,
+    matrices,
+  } as const;
+  return { digest, quantization, matrices, raised };
+}
+
+function copy(
+  source: TensorReader,
+  name: string,
+  bytes: number,
+  write: (offset: number, piece: Uint8Array) => void,
+): void {
+  for (let at = 0; at < bytes; at += PIECE) {
+    const piece = new Uint8Array(Math.min(PIECE, bytes - at));
+    source.read(name, at, piece);
+    write(at, piece);
+  }
+}
+
+async function digestOf(path: string, bytes: number, signal: AbortSignal | undefined): Promise<string> {
+  using file = openFile(path);
+  const pause = pacer(signal);
+  const hash = await sha256();
+  const piece = new Uint8Array(PIECE);
+  for (let at = 0; at < bytes; at += PIECE) {
+    const part = piece.subarray(0, Math.min(PIECE, bytes - at));
+    readAt(file, path, at, part);
+    hash.update(part);
+    await pause();
+  }
+  return hash.digest("hex");
+}

@@ -1,0 +1,134 @@
+/**
+ * Runs the calibration of a checkpoint again, and compares the blocks.
+ *
+ * @module
+ */
+
+import { CheckpointError, RabbitError } from "../errors.ts";
+import { readAt, reopen } from "../files/read.ts";
+import { BLOCK } from "../format/blocks.ts";
+import { type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
+import { type Quantization, quantizationOf } from "../format/quantization.ts";
+import type { Calibrated } from "../calibrate/calibrate.ts";
+import { fileDigests } from "../quantize/digests.ts";
+import { planQuantize } from "../quantize/quantize.ts";
+import {
+  type CalibrationOptions,
+  METHOD_VERSION,
+  planCalibration,
+  type PlannedCalibration,
+  runCalibration,
+  type RunOptions,
+} from "./calibration.ts";
+
+/** What running a calibration again gave. */
+export interface Rederived extends Calibrated {
+  /** The first block that differs; none if all are the same. */
+  readonly difference?: { readonly tensor: string; readonly row: number; readonly block: number };
+}
+
+/**
+ * Reads what is needed to run the calibration of a checkpoint again.
+ *
+ * @param calibrate the texts of the calibration, in their order; `self` if the text was sampled
+ * @throws {CheckpointError} the checkpoint is not calibrated, or the source or a text is another one
+ * @throws {RabbitError} the checkpoint was made by another version of the method
+ */
+export async function planRederivation(
+  checkpoint: Checkpoint,
+  source: Checkpoint,
+  calibrate: CalibrationOptions["calibrate"],
+  signal?: AbortSignal,
+): Promise<PlannedCalibration> {
+  const { version, calibration, source: files } = described(checkpoint);
+  if (version !== METHOD_VERSION) {
+    throw new RabbitError(
+      `${
+        nameOf(checkpoint)
+      } was calibrated by version ${version} of the method, and this program has ${METHOD_VERSION}`,
+    );
+  }
+  const differs = (path: string, found: string, wanted: string) =>
+    new CheckpointError({ path }, `its digest is ${found}, but the checkpoint was made with ${wanted}`);
+  for (const [n, { sha256 }] of (await fileDigests(source, signal)).entries()) {
+    const wanted = files[n]?.sha256 ?? "fewer files";
+    if (sha256 !== wanted || files.length !== source.files.length) {
+      throw differs(source.files[n].path, sha256, wanted);
+    }
+  }
+  const { texts, tokens, window, seed, damping } = calibration!;
+  const given = calibrate === "self" ? [] : calibrate;
+  if (given.length !== texts.length) {
+    const wanted = texts.length === 0
+      ? "text that was sampled from the model"
+      : `${texts.length} texts: ${texts.map(({ file }) => file).join(", ")}`;
+    throw new RabbitError(`${nameOf(checkpoint)} was calibrated with ${wanted}; give these`);
+  }
+  const plan = planQuantize(source, checkpoint.width);
+  const planned = await planCalibration(plan, { calibrate, tokens, window, seed, damping });
+  for (const [n, { name, sha256 }] of planned.texts.entries()) {
+    if (sha256 !== texts[n].sha256) throw differs(name, sha256, texts[n].sha256);
+  }
+  return planned;
+}
+
+/** What describes a calibrated checkpoint. */
+function described(checkpoint: Checkpoint): Quantization {
+  const quantization = quantizationOf(checkpoint);
+  if (quantization?.calibration !== undefined) return quantization;
+  throw new CheckpointError(
+    { path: nameOf(checkpoint) },
+    "is not a calibrated checkpoint, so there is nothing to run again",
+  );
+}
+
+/**
+ * Runs the calibration of a checkpoint again, and compares every block.
+ *
+ * @param checkpoint the calibrated checkpoint, which has been verified
+ */
+export async function runRederivation(
+  planned: PlannedCalibration,
+  checkpoint: Checkpoint,
+  options: RunOptions,
+): Promise<Rederived> {
+  const [{ path, version }] = checkpoint.files;
+  using file = reopen(path, version);
+  const tensors = new Map(checkpoint.tensors.map((tensor) => [tensor.name, tensor]));
+  const { blockBytes } = planned.plan.format;
+  let difference: Rederived["difference"];
+  const { matrices, raised } = await runCalibration(planned, (name, first, blocks) => {
+    const { offset, shape: [, columns] } = tensors.get(name)!;
+    const perRow = columns / BLOCK;
+    const stored = new Uint8Array(blocks.length);
+    readAt(file, path, offset + first * perRow * blockBytes, stored);
+    const at = blocks.findIndex((byte, n) => byte !== stored[n]);
+    if (at < 0) return;
+    const block = Math.floor(at / blockBytes);
+    difference ??= { tensor: name, row: first + Math.floor(block / perRow), block: block % perRow };
+  }, options);
+  return { matrices, raised, ...difference && { difference } };
+}
+
+/** Options of {@link rederive}. */
+export interface RederiveOptions extends RunOptions {
+  /** The texts of the calibration, in their order; `self` (the default) if the text was sampled. */
+  readonly calibrate?: CalibrationOptions["calibrate"];
+}
+
+/**
+ * Runs the calibration of a checkpoint again: the same source, texts and parameters give the same blocks on every machine.
+ *
+ * @param quant the calibrated checkpoint, or its path
+ * @param source the float checkpoint, or its path
+ * @throws {CheckpointError} the checkpoint is not calibrated, or the source or a text is another one
+ */
+export async function rederive(
+  quant: Checkpoint | string,
+  source: Checkpoint | string,
+  { calibrate = "self", ...options }: RederiveOptions = {},
+): Promise<Rederived> {
+  const [checkpoint, from] = [quant, source].map((each) => typeof each === "string" ? openCheckpoint(each) : each);
+  const planned = await planRederivation(checkpoint, from, calibrate, options.signal);
+  return await runRederivation(planned, checkpoint, options);
+}
