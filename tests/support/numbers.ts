@@ -4,6 +4,17 @@
  * @module
  */
 
+/** Binary32 values. */
+export function row(...values: number[]): Float32Array {
+  return Float32Array.from(values);
+}
+
+/** @throws {Error} if a number is farther off than `tolerance`, relative to numbers above 1 */
+export function near(actual: number, expected: number, what: string, tolerance = 1e-12): void {
+  const off = Math.abs(actual - expected);
+  if (!(off <= tolerance * Math.max(1, Math.abs(expected)))) throw new Error(`${what}: ${actual}, not ${expected}`);
+}
+
 /** The bits of binary32 values; every NaN is one and the same. */
 export function bitsOf(values: Float32Array): Uint32Array {
   return new Uint32Array(values.slice().buffer).map((bits) => (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc00000 : bits);

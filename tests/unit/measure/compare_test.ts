@@ -1,74 +1,11 @@
-// Metrics by hand, and comparisons of decoders that answer from a script.
+// Comparisons of models that answer from a script.
 
 import { assertEquals, assertThrows } from "@std/assert";
 import { compareWith, trace } from "../../../lib/measure/compare.ts";
-import { greedy } from "../../../lib/text/sample.ts";
 import { NumericError } from "../../../lib/errors.ts";
-import { argmax } from "../../../lib/measure/distribution.ts";
 import { Difference } from "../../../lib/measure/metrics.ts";
 import { FakeModel } from "../../support/decoders.ts";
-
-const row = (...values: number[]) => Float32Array.from(values);
-
-// ---------------------------------------------------------------- metrics
-
-Deno.test("Difference is nothing before the first value", () => {
-  const d = new Difference();
-  assertEquals([d.max, d.mean, d.values], [0, 0, 0]);
-});
-
-Deno.test("Difference has the largest and the mean magnitude over all rows", () => {
-  const d = new Difference();
-  d.add(row(1, 2, 3), row(1, 4, 2.5));
-  assertEquals([d.max, d.mean, d.values], [2, 2.5 / 3, 3]);
-  d.add(row(-5, 0), row(-1.5, 0));
-  assertEquals([d.max, d.mean, d.values], [3.5, 6 / 5, 5]);
-  d.add(row(), row());
-  assertEquals(d.values, 5);
-});
-
-Deno.test("Difference subtracts and sums in binary64", () => {
-  // In binary32 2^24 + 1 is 2^24, and 1 - 2^-30 is 1.
-  const d = new Difference();
-  d.add(row(2 ** 24), row(0));
-  d.add(row(1), row(0));
-  assertEquals(d.mean, (2 ** 24 + 1) / 2);
-  const e = new Difference();
-  e.add(row(1), row(2 ** -30));
-  assertEquals(e.max, 1 - 2 ** -30);
-});
-
-Deno.test("argmax is the index of the largest, the lowest of equal ones", () => {
-  assertEquals(argmax(row(3)), 0);
-  assertEquals(argmax(row(1, 3, 2)), 1);
-  assertEquals(argmax(row(1, 2, 3)), 2);
-  assertEquals(argmax(row(5, 7, 7, 7, 1)), 1);
-  assertEquals(argmax(row(2, 2)), 0);
-  assertEquals(argmax(row(-3, -1, -2)), 1);
-  assertEquals(argmax(row(-0, 0)), 0);
-  assertEquals(argmax(row(0, -0)), 0);
-});
-
-Deno.test("argmax is -1 when a value is not finite, wherever it stands", () => {
-  for (const bad of [NaN, Infinity, -Infinity]) {
-    for (let at = 0; at < 3; at++) {
-      const values = row(1, 2, 3);
-      values[at] = bad;
-      assertEquals(argmax(values), -1);
-    }
-  }
-});
-
-Deno.test("greedy refuses logits that are not finite", () => {
-  assertEquals(greedy(row(0, 4, 4)), 1);
-  assertThrows(
-    () => greedy(row(0, NaN)),
-    NumericError,
-    "the logits are not finite: the weights are damaged, or too large for binary32 arithmetic",
-  );
-});
-
-// ---------------------------------------------------------------- decoders by script
+import { row } from "../../support/numbers.ts";
 
 const VOCABULARY = 8;
 

@@ -1,126 +1,14 @@
-// Perplexity, divergence and windows: against figures that numpy computed (fixtures/metrics.json), by hand, and with
-// decoders that follow a script.
+// Windows, and the perplexity of models that follow a script, by hand.
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { NumericError } from "../../../lib/errors.ts";
-import { Distribution, exp } from "../../../lib/measure/distribution.ts";
 import { groupOf, LOGIT_ROWS } from "../../../lib/measure/group.ts";
-import { Divergence, exponential, margin, mean, quantile } from "../../../lib/measure/metrics.ts";
 import { fedTokens, measureText, windowsOf } from "../../../lib/measure/perplexity.ts";
 import { FakeModel } from "../../support/decoders.ts";
 import { fixture } from "../../support/fixtures.ts";
+import { near } from "../../support/numbers.ts";
 
-const row = (...values: number[]) => Float32Array.from(values);
-
-function near(actual: number, expected: number, what: string, tolerance = 1e-12): void {
-  const off = Math.abs(actual - expected);
-  assert(off <= tolerance * Math.max(1, Math.abs(expected)), `${what}: ${actual}, not ${expected}`);
-}
-
-// ---------------------------------------------------------------- metrics
-
-Deno.test("margin is between the largest and the second largest value, wherever they stand", () => {
-  assertEquals(margin(row(1, 5, 3)), 2);
-  assertEquals(margin(row(5, 1, 3)), 2);
-  assertEquals(margin(row(1, 3, 5)), 2);
-  assertEquals(margin(row(-4, -2)), 2);
-  assertEquals(margin(row(3, 7, 7)), 0);
-});
-
-Deno.test("mean has the standard error of independent observations", () => {
-  // The variance of 1, 2, 3, 6 with n - 1 is (4 + 1 + 0 + 9) / 3.
-  const { value, error } = mean([1, 2, 3, 6]);
-  near(value, 3, "mean");
-  near(error, Math.sqrt(14 / 3 / 4), "error");
-  assertEquals([mean([7]).value, mean([7]).error], [7, NaN]);
-  assertEquals(mean([2, 2, 2]).error, 0);
-});
-
-Deno.test("exponential propagates the error", () => {
-  const { value, error } = exponential({ value: Math.log(20), error: 0.1 });
-  near(value, 20, "value");
-  near(error, 2, "error");
-});
-
-Deno.test("quantile sorts by value and is linear between ranks", () => {
-  assertEquals(quantile([3, 1, 2], 0.5), 2);
-  assertEquals(quantile([4, 1, 2, 3], 0.5), 2.5);
-  // As words 10 comes before 9.
-  assertEquals(quantile([10, 9, 1], 1), 10);
-  assertEquals(quantile([10, 9, 1], 0), 1);
-  near(quantile([0, 10], 0.999), 9.99, "p999");
-  assertEquals(quantile([5], 0.999), 5);
-  assertEquals(quantile([], 0.5), NaN);
-});
-
-Deno.test("exp is within two units in the last place of the engine's, and 0 of what is far below", () => {
-  for (let n = 0; n <= 708_000; n += 7) {
-    const x = -n / 1000;
-    assert(Math.abs(exp(x) - Math.exp(x)) <= 2 ** -51 * Math.exp(x), `exp(${x}) = ${exp(x)}, not ${Math.exp(x)}`);
-  }
-  assertEquals([exp(0), exp(-0)], [1, 1]);
-  assert(exp(-709) > 0 && exp(-709) < 1e-307);
-  assertEquals(exp(-1e300), exp(-709));
-});
-
-Deno.test("Distribution is a softmax that nothing overflows", () => {
-  const p = new Distribution(3);
-  assert(p.set(row(1000, 1000, 1000 + Math.fround(Math.log(2)))));
-  near(p.logProbability(0), Math.log(0.25), "p(0)", 1e-4);
-  near(p.logProbability(2), Math.log(0.5), "p(2)", 1e-4);
-  assertEquals(p.top, 2);
-  assert(p.set(row(0, 0, 0)));
-  near(p.logProbability(1), Math.log(1 / 3), "p(1)");
-  assertEquals(p.top, 0);
-  for (const bad of [NaN, Infinity, -Infinity]) assertEquals(p.set(row(0, bad, 0)), false);
-});
-
-Deno.test("the divergence of two coins is what its definition says, and has a direction", () => {
-  const [p, q] = [new Distribution(2), new Distribution(2)];
-  p.set(row(0, Math.log(3))); // 1/4, 3/4
-  q.set(row(0, 0));
-  near(p.divergence(q), 0.25 * Math.log(0.5) + 0.75 * Math.log(1.5), "p from q", 1e-7);
-  near(q.divergence(p), 0.5 * Math.log(2) + 0.5 * Math.log(2 / 3), "q from p", 1e-7);
-  assertEquals(p.divergence(p), 0);
-  // A shift of all logits changes no probability; rounding must not make the divergence negative.
-  const shifted = new Distribution(2);
-  shifted.set(row(5, 5));
-  near(q.divergence(shifted), 0, "shifted");
-  assert(q.divergence(shifted) >= 0);
-});
-
-const { rows, text } = fixture("metrics.json");
-
-Deno.test("Divergence gives the figures that numpy gives", () => {
-  const measured = new Divergence();
-  const vocabulary = rows.float[0].length;
-  const [p, q] = [new Distribution(vocabulary), new Distribution(vocabulary)];
-  for (const [n, token] of rows.tokens.entries()) {
-    assert(p.set(row(...rows.float[n])) && q.set(row(...rows.quant[n])));
-    measured.add(p.with(q), token);
-  }
-  const wanted = rows.figures;
-  assertEquals(measured.scored, wanted.scored);
-  for (
-    const [key, value] of Object.entries({
-      float: measured.float.value,
-      float_error: measured.float.error,
-      quant: measured.quant.value,
-      quant_error: measured.quant.error,
-      ratio: measured.ratio.value,
-      ratio_error: measured.ratio.error,
-      kl: measured.kl.value,
-      kl_error: measured.kl.error,
-      kl_median: measured.klQuantile(0.5),
-      kl_p999: measured.klQuantile(0.999),
-      kl_max: measured.klQuantile(1),
-      same_top: measured.sameTop.value,
-      same_top_error: measured.sameTop.error,
-      rms: measured.rmsShift,
-      mean: measured.meanShift,
-    })
-  ) near(value, wanted[key], key, 1e-9);
-});
+const { text } = fixture("metrics.json");
 
 // ---------------------------------------------------------------- windows
 

@@ -2,8 +2,9 @@
 
 import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
 import { NumericError } from "../../../lib/errors.ts";
-import { pick, Sampler, weights } from "../../../lib/text/sample.ts";
+import { greedy, pick, Sampler, weights } from "../../../lib/text/sample.ts";
 import { fixture } from "../../support/fixtures.ts";
+import { row } from "../../support/numbers.ts";
 
 interface Case {
   row: number;
@@ -57,4 +58,13 @@ Deno.test("Sampler refuses logits that are not finite", () => {
     const sampler = new Sampler({ temperature: 1, topP: 1, seed: 0 });
     assertThrows(() => sampler.sample(Float32Array.of(0, bad)), NumericError, "not finite");
   }
+});
+
+Deno.test("greedy refuses logits that are not finite", () => {
+  assertEquals(greedy(row(0, 4, 4)), 1);
+  assertThrows(
+    () => greedy(row(0, NaN)),
+    NumericError,
+    "the logits are not finite: the weights are damaged, or too large for binary32 arithmetic",
+  );
 });
