@@ -211,7 +211,7 @@ export function parse(command: Command, argv: readonly string[]): { args: Argume
 }
 
 /**
- * Refuses what parseArgs accepts silently: a flag without its value, a value for a boolean flag, an empty value. Joins
+ * Refuses what parseArgs accepts silently: a flag without its value, a value for a boolean flag. Joins
  * values to their flags, so that a value may begin with a dash, and replaces flags of one letter by their long forms.
  */
 function tieValues(argv: readonly string[], valued: string[], switches: string[]): string[] {
@@ -225,7 +225,7 @@ function tieValues(argv: readonly string[], valued: string[], switches: string[]
       continue;
     }
     const given = value ?? argv[++n];
-    if (given === undefined || given === "" || (value === undefined && given.startsWith("--"))) {
+    if (given === undefined || (value === undefined && given.startsWith("--"))) {
       throw new UsageError(`--${name} needs a value`);
     }
     tied.push(`--${name}=${given}`);
@@ -235,16 +235,17 @@ function tieValues(argv: readonly string[], valued: string[], switches: string[]
 
 /** The positional arguments in the order of their declaration, including those given by their alias. */
 function arrange(command: Command, words: readonly string[], given: ReadonlyMap<string, string>): string[] {
-  const { name, positionals, absent } = command;
-  const hint = `see rabbit ${name} --help`;
+  const { positionals, absent } = command;
+  const hint = `see rabbit ${command.name} --help`;
   const aliased = positionals.filter(({ alias }) => alias !== undefined && given.has(alias));
   if (words.length === 0 && aliased.length === 0 && absent !== undefined) return [...absent];
   const left = [...words];
   const arranged = positionals.flatMap((positional) => {
-    if (aliased.includes(positional)) return [given.get(positional.alias!)!];
-    const taken = left.splice(0, positional.many ? left.length : 1);
-    if (taken.length === 0 && !positional.optional) throw new UsageError(`${positional.name} is missing; ${hint}`);
-    for (const word of taken) readValue(positional.name, positional.type, word);
+    const { name, type, alias, many, optional } = positional;
+    if (aliased.includes(positional)) return [String(readValue(`--${alias}`, type, given.get(alias!)!))];
+    const taken = left.splice(0, many ? left.length : 1);
+    if (taken.length === 0 && !optional) throw new UsageError(`${name} is missing; ${hint}`);
+    for (const word of taken) readValue(name, type, word);
     return taken;
   });
   if (left.length > 0) {
@@ -262,8 +263,10 @@ function read(command: Command, name: string, flag: Flag, text: string | undefin
   throw new UsageError(`--${name} ${valueOf(flag)} is missing; see rabbit ${command.name} --help`);
 }
 
-/** Parses a value. @throws {UsageError} it is not of the type */
+/** Parses a value. @throws {UsageError} it is empty, or not of the type */
 function readValue(name: string, type: Type, text: string): string | number {
+  // An empty path would be the current directory.
+  if (text === "") throw new UsageError(`${name} is empty`);
   switch (type.kind) {
     case "integer": {
       const { min, max = Number.MAX_SAFE_INTEGER } = type;

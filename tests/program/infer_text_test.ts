@@ -369,7 +369,7 @@ Deno.test("rabbit infer refuses options of text that it can't follow", async () 
       `--stream needs tokenizer.json, or vocab.json and merges.txt, in ${TINY}; copy them there`,
       ...["infer", "--model", TINY, "--stream", ...IDS],
     );
-    await refused("--prompt needs a value", "infer", "--model", directory, "--prompt", "");
+    await refused("--prompt is empty", "infer", "--model", directory, "--prompt", "");
     write(directory, { "chat_template.jinja": "{{ raise_exception('no system here') }}" });
     await refused(
       `${directory}/chat_template.jinja: chat template: no system here`,
@@ -390,6 +390,7 @@ Deno.test("without a prompt it is the published text in the model's own tokens, 
   await inTemporary(async (temporary) => {
     const text = "The capital of France is";
     const directory = model(join(temporary, "m"));
+    const copy = model(join(temporary, "copy"));
     const of = async (...args: string[]) => {
       const { tokens, text } = await result(directory, ...args, "--steps", "3");
       return { tokens, text };
@@ -397,7 +398,7 @@ Deno.test("without a prompt it is the published text in the model's own tokens, 
     assertEquals(await of(), await of("--ids", ids(text)));
     assertEquals(await of(), await of("--prompt", text));
     const compare = async (...args: string[]) => {
-      const { code, out, err } = await rabbit(ROOT, ["compare", directory, directory, "--steps", "3", ...args]);
+      const { code, out, err } = await rabbit(ROOT, ["compare", directory, copy, "--steps", "3", ...args]);
       assertEquals([code, err], [0, ""]);
       return steady(out).filter((line) => !line.startsWith("COMPARE memory "));
     };
@@ -413,7 +414,8 @@ Deno.test("without a prompt it is the published text in the model's own tokens, 
 Deno.test("rabbit compare prints both answers as text where there is a tokenizer", async () => {
   await inTemporary(async (temporary) => {
     const directory = model(join(temporary, "m"), TEXTS);
-    const compare = (...args: string[]) => rabbit(ROOT, ["compare", directory, directory, ...IDS, ...args]);
+    const copy = model(join(temporary, "copy"), TEXTS);
+    const compare = (...args: string[]) => rabbit(ROOT, ["compare", directory, copy, ...IDS, ...args]);
     const { code, out, err } = await compare();
     assertEquals([code, err], [0, ""]);
     const [float, quant, ...rest] = out.split("\n");
