@@ -64,8 +64,9 @@ export interface Compared {
  * ```
  *
  * @param float the float checkpoint: a directory, or a safetensors file
- * @param quant the quantized checkpoint
- * @throws {CheckpointError} a file is invalid, or the model is unsupported
+ * @param quant the quantized checkpoint, or another float checkpoint of the same architecture
+ * @throws {CheckpointError} a file is invalid, the model is unsupported, or the first checkpoint is quantized
+ * @throws {RabbitError} both are the same checkpoint, or not of one architecture
  * @throws {SystemError} a file cannot be read
  * @throws the reason of the signal
  */
@@ -129,8 +130,10 @@ export interface CompareTextOptions extends Watch {
  * in memory at the same time.
  *
  * @param float the float checkpoint: a directory, or a safetensors file
- * @param quant the quantized checkpoint
- * @throws {CheckpointError} a file is invalid, the model is unsupported, or there is no tokenizer
+ * @param quant the quantized checkpoint, or another float checkpoint of the same architecture
+ * @throws {CheckpointError} a file is invalid, the model is unsupported, there is no tokenizer, or the first checkpoint
+ * is quantized
+ * @throws {RabbitError} both are the same checkpoint, or not of one architecture
  * @throws {RangeError} the window is longer than the model's context, or the stride longer than the window
  */
 export async function compareText(

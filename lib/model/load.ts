@@ -5,9 +5,9 @@
  */
 
 import { join } from "@std/path/join";
-import { RabbitError } from "../errors.ts";
+import { CheckpointError, RabbitError } from "../errors.ts";
 import { inTurns, type Watch } from "../pace.ts";
-import { exists, readText } from "../files/read.ts";
+import { exists, readText, realPath } from "../files/read.ts";
 import { FORMATS, matrixBytes } from "../format/blocks.ts";
 import { type Checkpoint, nameOf, openCheckpoint, TensorReader } from "../format/checkpoint.ts";
 import type { Operations } from "../kernels/operations.ts";
@@ -37,15 +37,17 @@ export function openModel(path: string, configPath?: string): Model {
 }
 
 /**
- * Opens a quantized checkpoint. Without a config.json of its own it gets that of the float model; otherwise the two
- * must agree.
+ * Opens a checkpoint to compare with a float one, which it was usually quantized from. Without a config.json of its own
+ * it gets that of the float model; otherwise the two must agree.
  *
  * @param configPath the configuration of both (default: config.json in the directory of each)
- * @throws {RabbitError} the configurations differ; names the field
+ * @throws {CheckpointError} `float` is quantized
+ * @throws {RabbitError} both are the same files, or the configurations differ; names the field
  */
 export function openQuantized(path: string, float: Model, configPath?: string): Model {
-  if (configPath !== undefined) return openModel(path, configPath);
   const checkpoint = openCheckpoint(path);
+  checkOrder(float.checkpoint, checkpoint);
+  if (configPath !== undefined) return { checkpoint, config: readConfig(configPath) };
   const own = join(checkpoint.directory, "config.json");
   if (!exists(own)) return { checkpoint, config: float.config };
   const model = { checkpoint, config: readConfig(own) };
@@ -58,6 +60,22 @@ export function openQuantized(path: string, float: Model, configPath?: string): 
     );
   }
   return model;
+}
+
+/** Refuses checkpoints of which the first is no float one, or that are one: their figures would be taken for others. */
+function checkOrder(float: Checkpoint, quant: Checkpoint): void {
+  if (float.width !== undefined) {
+    throw new CheckpointError(
+      { path: nameOf(float), field: `__metadata__ "format"` },
+      `quantized to ${float.width.name}; the first checkpoint must be the float one`,
+    );
+  }
+  const [a, b] = [float, quant].map(({ files }) => files.map(({ path }) => realPath(path)));
+  if (JSON.stringify(a) === JSON.stringify(b)) {
+    throw new RabbitError(
+      `${nameOf(float)} and ${nameOf(quant)} are the same checkpoint; compare it with one that was made from it`,
+    );
+  }
 }
 
 /** The first field that differs, with both values. Fields that do not affect the logits are ignored. */

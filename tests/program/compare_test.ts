@@ -110,15 +110,42 @@ Deno.test("rabbit compare takes a file or a directory, ids with commas, and --st
   assertEquals(await lines(0, "compare", TINY, Q4, ...ids), found);
 });
 
-Deno.test("rabbit compare of a checkpoint with itself finds no difference", async () => {
-  assertEquals(await lines(0, "compare", TINY, TINY, ...IDS), [
-    `COMPARE tokens_float ${expected.float.tokens.join(" ")}`,
-    `COMPARE tokens_quant ${expected.float.tokens.join(" ")}`,
-    "COMPARE logits steps=8 values=2560 max=0.000000 mean=0.000000000",
-    "COMPARE prefill max=0.000000 mean=0.000000000",
-    "COMPARE result match=true tokens=8 max_diff=0.000000 mean_diff=0.000000000",
-    "COMPARE OK",
-  ]);
+Deno.test("rabbit compare of a checkpoint with its copy finds no difference", async () => {
+  await inTemporary(async (temporary) => {
+    const copy = variant(join(temporary, "copy"), TINY, {});
+    assertEquals(await lines(0, "compare", TINY, copy, ...IDS), [
+      `COMPARE tokens_float ${expected.float.tokens.join(" ")}`,
+      `COMPARE tokens_quant ${expected.float.tokens.join(" ")}`,
+      "COMPARE logits steps=8 values=2560 max=0.000000 mean=0.000000000",
+      "COMPARE prefill max=0.000000 mean=0.000000000",
+      "COMPARE result match=true tokens=8 max_diff=0.000000 mean_diff=0.000000000",
+      "COMPARE OK",
+    ]);
+  });
+});
+
+Deno.test("compare and report refuse checkpoints in the wrong order, and one checkpoint twice", async () => {
+  const config = join(TINY, "config.json");
+  const quantized = `${Q8}/${WEIGHTS}: __metadata__ "format": quantized to Q8B32; ` +
+    "the first checkpoint must be the float one";
+  for (const quant of [TINY, Q8, Q4]) {
+    await refused(quantized, "compare", Q8, quant, ...IDS);
+    await refused(quantized, "compare", Q8, quant, "--text", config);
+    await refused(quantized, "report", Q8, quant, "--out", `${made}/x.html`, ...IDS);
+  }
+  await refused(quantized, "compare", Q8, TINY, config, ...IDS);
+  await inTemporary(async (temporary) => {
+    const link = join(temporary, "link");
+    Deno.symlinkSync(TINY, link);
+    for (const again of [TINY, `${TINY}/${WEIGHTS}`, link]) {
+      const name = again.endsWith(WEIGHTS) ? again : `${again}/${WEIGHTS}`;
+      const twice = `${TINY}/${WEIGHTS} and ${name} are the same checkpoint; ` +
+        "compare it with one that was made from it";
+      await refused(twice, "compare", TINY, again, ...IDS);
+      await refused(twice, "compare", TINY, again, "--text", config);
+      await refused(twice, "report", TINY, Q8, again, "--out", `${made}/x.html`, ...IDS);
+    }
+  });
 });
 
 Deno.test("rabbit compare reads a sharded float checkpoint as it reads one file", async () => {

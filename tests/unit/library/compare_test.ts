@@ -131,3 +131,10 @@ Deno.test("the library refuses what is out of range, and checkpoints of two mode
   );
   await assertRejects(() => verify(quant, { threads: 1000 }), RangeError, "number of threads is 1000");
 });
+
+Deno.test("the library refuses checkpoints in the wrong order, and one checkpoint twice", async () => {
+  for (const [a, b, message] of [[quant, float, "must be the float one"], [float, float, "are the same checkpoint"]]) {
+    await assertRejects(() => compare(a, b, { prompt: [1] }), RabbitError, message);
+    await assertRejects(() => compareText(a, b, TEXT), RabbitError, message);
+  }
+});
