@@ -39,6 +39,7 @@ export const exportCommand = command({
         `${directory} has no tokenizer${unreadVocabulary(directory)}, so ${path} has none`,
       );
     }
+    if (vocabulary?.doubt !== undefined) warn("export", vocabulary.doubt);
     if (config.window !== undefined && config.window < config.maxPositions) {
       warn(
         "export",

@@ -33,6 +33,8 @@ export const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused:
 export interface Vocabulary {
   /** The name of a pre-tokenizer: of `SPLITS` in splits.ts, or given by the user; `default` for SentencePiece. */
   readonly pre: string;
+  /** Why `pre` may be wrong, if the user gave it and it is not what tokenizer.json says. */
+  readonly doubt?: string;
   /** For SentencePiece only: a score for each id, and whether a space is added before a text. */
   readonly sentencePiece?: { readonly scores: readonly number[]; readonly prefix: boolean };
   /** The tokens, by id. */
@@ -102,8 +104,10 @@ function fromFiles(
   const sentencePiece = at(json, "model", "byte_fallback") === true
     ? { scores: scoresOf(path, tokens, (id) => types[id] === TYPE.normal, merges), prefix: spacePrefix(path, json) }
     : undefined;
+  const derived = sentencePiece ? "default" : splitOf(path, json, pre !== undefined);
   return {
-    pre: pre ?? (sentencePiece ? "default" : splitOf(path, json)),
+    pre: pre ?? derived!,
+    ...pre !== undefined && doubtOf(pre, derived),
     sentencePiece,
     tokens,
     types,
@@ -166,16 +170,29 @@ function mergesOf(path: string, merges: unknown): string[] {
   });
 }
 
-/** llama.cpp's name of the pre-tokenizer in a tokenizer.json. */
-function splitOf(path: string, json: unknown): string {
+/** llama.cpp's name of the pre-tokenizer in a tokenizer.json; undefined if it is unknown and `given` by the user. */
+function splitOf(path: string, json: unknown, given: boolean): string | undefined {
   const found = spell(json);
   const split = SPLITS.find((split) => spell(tokenizerJson(split)) === found);
-  if (split !== undefined) return split.name;
+  if (split !== undefined || given) return split?.name;
   throw new CheckpointError(
     { path, field: "pre_tokenizer" },
     `llama.cpp has no known name for ${quote(found)}`,
     "unknown-split",
   );
+}
+
+/** What is doubtful about a given name, if it is not the derived one. */
+function doubtOf(pre: string, derived: string | undefined): { doubt?: string } {
+  const split = splitNamed(pre);
+  if (derived !== undefined && (split?.name ?? pre) === derived) return {};
+  const why = derived === undefined
+    ? "tokenizer.json has a pre-tokenizer that rabbit has no name for"
+    : `tokenizer.json has the pre-tokenizer ${derived}`;
+  const risk = split === undefined
+    ? "rabbit does not know this name, and import refuses it"
+    : "llama.cpp may divide texts into other tokens";
+  return { doubt: `pre-tokenizer ${quote(pre)}: ${why}; ${risk}` };
 }
 
 /** The preprocessing of a tokenizer.json before the merges, in one line. */

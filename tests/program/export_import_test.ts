@@ -367,8 +367,27 @@ Deno.test("rabbit export names the splitting of a tokenizer as llama.cpp does", 
       err,
     );
     assert(err.endsWith("if it has one, give it with --pre\n"), err);
-    const named = await lines(0, "export", "--in", odd, "--gguf", join(temporary, "odd.gguf"), "--pre", "grok-2");
-    assert(named[0].endsWith(" tokenizer=grok-2"));
+    const named = await run("export", "--in", odd, "--gguf", join(temporary, "odd.gguf"), "--pre", "grok-2");
+    assertMatch(named.out, / tokenizer=grok-2\n/);
+    const warning = (doubt: string) => `rabbit: warning: export: pre-tokenizer ${doubt}\n`;
+    const unknown = "tokenizer.json has a pre-tokenizer that rabbit has no name for";
+    const refuses = "rabbit does not know this name, and import refuses it";
+    assertEquals(named.err, warning(`"grok-2": ${unknown}; ${refuses}`));
+    const usual = withTokenizer(join(temporary, "usual"), { added_tokens: [], ...cases[0][1] });
+    const [own, other] = ["smollm", "qwen2"];
+    const risk = "llama.cpp may divide texts into other tokens";
+    for (
+      const [directory, pre, err] of [
+        [odd, other, warning(`"${other}": ${unknown}; ${risk}`)],
+        [usual, other, warning(`"${other}": tokenizer.json has the pre-tokenizer ${own}; ${risk}`)],
+        [usual, "foo", warning(`"foo": tokenizer.json has the pre-tokenizer ${own}; ${refuses}`)],
+        [usual, own, ""],
+      ]
+    ) {
+      const path = join(temporary, "doubt.gguf");
+      const ran = await run("export", "--in", directory, "--gguf", path, "--pre", pre, "--force");
+      assertEquals([ran.code, ran.err], [0, err]);
+    }
     // Which import does not know, so that it brings the weights alone.
     const back = join(temporary, "back");
     const imported = await run("import", "--gguf", join(temporary, "odd.gguf"), "--out", back);
