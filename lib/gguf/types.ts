@@ -6,10 +6,21 @@
  */
 
 import { BF16, BLOCK, F16, F32, type Format, FORMATS, Q4B32, Q8B32 } from "../format/blocks.ts";
-import { f16ToF32 } from "../format/floats.ts";
+import {
+  type Decode,
+  decodeIQ4NL,
+  decodeIQ4XS,
+  decodeMXFP4,
+  decodeQ2K,
+  decodeQ3K,
+  decodeQ4K,
+  decodeQ5K,
+  decodeQ6K,
+  nibbles,
+  SUPERBLOCK,
+} from "./decode.ts";
 
-/** Decodes `count` blocks from byte `offset` on into `out` from index 0. The values are the same binary32 as ggml's. */
-export type Decode = (bytes: DataView, offset: number, count: number, out: Float32Array) => void;
+export type { Decode } from "./decode.ts";
 
 /** A type of ggml. */
 export interface GgmlType {
@@ -39,47 +50,16 @@ export interface ReadableType extends GgmlType {
   readonly fileType: number;
 }
 
-/**
- * Decodes blocks of 32: a binary16 scale, a binary16 minimum (`_1` types; `_0` types have a fixed offset of the
- * integers), 32 high bits (five bits), and the low nibbles: weight n is the low (n < 16) or high nibble of byte n % 16.
- */
-function nibbles(high: boolean, minimum: boolean): Decode {
-  const at = minimum ? 4 : 2;
-  const payload = at + (high ? 4 : 0);
-  const bytes = payload + BLOCK / 2;
-  const bias = minimum ? 0 : high ? 16 : 8;
-  return (view, offset, count, out) => {
-    for (let b = 0; b < count; b++, offset += bytes) {
-      const scale = f16ToF32(view.getUint16(offset, true));
-      // Adding -0 changes nothing: a zero with a negative scale stays -0, as in ggml.
-      const least = minimum ? f16ToF32(view.getUint16(offset + 2, true)) : -0;
-      const fifth = high ? view.getUint32(offset + at, true) : 0;
-      for (let n = 0; n < BLOCK; n++) {
-        const nibble = (view.getUint8(offset + payload + n % 16) >> (n < 16 ? 0 : 4)) & 15;
-        // The sum is exact in binary64, so that storing it rounds once, as ggml's binary32 does.
-        out[b * BLOCK + n] = ((nibble | ((fifth >>> n) & 1) << 4) - bias) * scale + least;
-      }
-    }
-  };
-}
-
 /** Types of which only the size is known: number, name, weights and bytes of a block. */
 const OPAQUE: readonly (readonly [number, string, number, number])[] = [
   [9, "Q8_1", 32, 40],
-  [10, "Q2_K", 256, 84],
-  [11, "Q3_K", 256, 110],
-  [12, "Q4_K", 256, 144],
-  [13, "Q5_K", 256, 176],
-  [14, "Q6_K", 256, 210],
   [15, "Q8_K", 256, 292],
   [16, "IQ2_XXS", 256, 66],
   [17, "IQ2_XS", 256, 74],
   [18, "IQ3_XXS", 256, 98],
   [19, "IQ1_S", 256, 50],
-  [20, "IQ4_NL", 32, 18],
   [21, "IQ3_S", 256, 110],
   [22, "IQ2_S", 256, 82],
-  [23, "IQ4_XS", 256, 136],
   [24, "I8", 1, 1],
   [25, "I16", 1, 2],
   [26, "I32", 1, 4],
@@ -88,7 +68,6 @@ const OPAQUE: readonly (readonly [number, string, number, number])[] = [
   [29, "IQ1_M", 256, 56],
   [34, "TQ1_0", 256, 54],
   [35, "TQ2_0", 256, 66],
-  [39, "MXFP4", 32, 17],
   [40, "NVFP4", 64, 36],
 ];
 
@@ -127,6 +106,14 @@ export const READABLE: readonly ReadableType[] = [
     { id: 3, name: "Q4_1", fileType: 3, blockWeights: BLOCK, blockBytes: 20, decode: nibbles(false, true) },
     { id: 6, name: "Q5_0", fileType: 8, blockWeights: BLOCK, blockBytes: 22, decode: nibbles(true, false) },
     { id: 7, name: "Q5_1", fileType: 9, blockWeights: BLOCK, blockBytes: 24, decode: nibbles(true, true) },
+    { id: 20, name: "IQ4_NL", fileType: 25, blockWeights: BLOCK, blockBytes: 18, decode: decodeIQ4NL },
+    { id: 39, name: "MXFP4", fileType: 38, blockWeights: BLOCK, blockBytes: 17, decode: decodeMXFP4 },
+    { id: 10, name: "Q2_K", fileType: 10, blockWeights: SUPERBLOCK, blockBytes: 84, decode: decodeQ2K },
+    { id: 11, name: "Q3_K", fileType: 12, blockWeights: SUPERBLOCK, blockBytes: 110, decode: decodeQ3K },
+    { id: 12, name: "Q4_K", fileType: 15, blockWeights: SUPERBLOCK, blockBytes: 144, decode: decodeQ4K },
+    { id: 13, name: "Q5_K", fileType: 17, blockWeights: SUPERBLOCK, blockBytes: 176, decode: decodeQ5K },
+    { id: 14, name: "Q6_K", fileType: 18, blockWeights: SUPERBLOCK, blockBytes: 210, decode: decodeQ6K },
+    { id: 23, name: "IQ4_XS", fileType: 30, blockWeights: SUPERBLOCK, blockBytes: 136, decode: decodeIQ4XS },
   ].map(withTwin),
 ];
 

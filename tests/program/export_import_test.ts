@@ -20,7 +20,7 @@ import { readGguf } from "../support/gguf.ts";
 import { configOf, copyModel, quantizeTo, variant } from "../support/models.ts";
 import { command, lines, pause, refused, run, text } from "../support/program.ts";
 import { Random } from "../support/random.ts";
-import { container, entriesOf, type Entry, headerText, safetensors } from "../support/safetensors.ts";
+import { container, digestsOf, entriesOf, type Entry, headerText, safetensors } from "../support/safetensors.ts";
 
 const mixed = fixture<{
   f32: Record<string, string>;
@@ -38,11 +38,6 @@ const exported = fixture<
 
 function digest(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
-}
-
-/** The digest of every tensor of a safetensors file. */
-function digests(path: string): Record<string, string> {
-  return Object.fromEntries(entriesOf(Deno.readFileSync(path)).map(({ name, bytes }) => [name, digest(bytes)]));
 }
 
 /** A checkpoint of the tiny model with a byte-level vocabulary of its 320 ids. */
@@ -116,7 +111,7 @@ Deno.test("rabbit import of what export wrote gives the same bytes, float and qu
         0,
         `rabbit: warning: import: ${path}: its tokenizer ("none") is not a BPE; ${back} gets none, use --ids\n`,
       ]);
-      assertEquals(digests(join(back, WEIGHTS)), digests(join(model, WEIGHTS)), model);
+      assertEquals(digestsOf(join(back, WEIGHTS)), digestsOf(join(model, WEIGHTS)), model);
       // And the same model, to the last logit.
       const config = json(join(back, "config.json"));
       assertEquals(config.vocab_size, json(join(model, "config.json")).vocab_size);
@@ -682,7 +677,7 @@ Deno.test("rabbit import dequantizes every type to the nearest BF16, and keeps n
 Deno.test("rabbit import --dtype f32 keeps every weight", async () => {
   await inTemporary(async (temporary) => {
     await lines(0, "import", "--gguf", MIXED, "--out", temporary, "--dtype", "f32");
-    assertEquals(digests(join(temporary, WEIGHTS)), mixed.f32);
+    assertEquals(digestsOf(join(temporary, WEIGHTS)), mixed.f32);
     assertEquals(json(join(temporary, "config.json")).torch_dtype, "float32");
   });
 });
@@ -800,12 +795,12 @@ Deno.test("rabbit import refuses what the decoder does not know, naming key or t
       const path = changed(temporary, from, to, more);
       await refused(`${path}: ${message}`, "import", "--gguf", path, ...out);
     }
-    // A type that is known by its size alone: IQ4_NL has the blocks of Q4_0.
+    // A type that is known by its size alone: a block of NVFP4 is as long as two of Q4_0.
     const name = "blk.0.attn_output.weight";
-    const path = changed(temporary, name, u32(20), name.length + 4 + 16);
+    const path = changed(temporary, name, u32(40), name.length + 4 + 16);
     await refused(
-      `${path}: tensor "${name}": type: IQ4_NL can't be imported (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 can); ` +
-        "make one of these with llama-quantize --allow-requantize",
+      `${path}: tensor "${name}": type: NVFP4 can't be imported (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, ` +
+        "MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS can); make one of these with llama-quantize --allow-requantize",
       ...["import", "--gguf", path, ...out],
     );
     await refused(`${TINY}: a directory; give the GGUF file`, "import", "--gguf", TINY, ...out);

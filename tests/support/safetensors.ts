@@ -4,6 +4,7 @@
  * @module
  */
 
+import { createHash } from "node:crypto";
 import { DECLARED } from "./blocks.ts";
 import { concat, utf8 } from "./bytes.ts";
 import { write } from "./files.ts";
@@ -56,6 +57,12 @@ export function entriesOf(file: Uint8Array): Entry[] {
   return Object.entries(header).filter(([name]) => name !== "__metadata__").map(([name, { data_offsets, ...rest }]) => {
     return { name, ...rest, bytes: file.slice(start + data_offsets[0], start + data_offsets[1]) };
   });
+}
+
+/** The SHA-256 of every tensor of a file, by name. */
+export function digestsOf(path: string): Record<string, string> {
+  const digest = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
+  return Object.fromEntries(entriesOf(Deno.readFileSync(path)).map(({ name, bytes }) => [name, digest(bytes)]));
 }
 
 /** A tensor of F32 values. */

@@ -1,6 +1,7 @@
 // The blocks of ggml. The decoded weights are those of llama.cpp's Python package (fixtures/gguf).
 
 import { assert, assertEquals } from "@std/assert";
+import { createHash } from "node:crypto";
 import { f16IsFinite } from "../../../lib/format/floats.ts";
 import { parseGguf } from "../../../lib/gguf/container.ts";
 import { fromQ4B32, READABLE, toQ4B32 } from "../../../lib/gguf/types.ts";
@@ -11,19 +12,37 @@ import { byteSource } from "../../support/gguf.ts";
 import { Random } from "../../support/random.ts";
 
 const TYPES = Deno.readFileSync(`${ROOT}fixtures/gguf/types.gguf`);
-const expected = fixture<{ decoded: Record<string, string[]> }>("gguf/types.json");
+const expected = fixture<{ decoded: Record<string, string[]>; stream: Record<string, string> }>("gguf/types.json");
 
 for (const { name } of READABLE) {
   Deno.test(`${name} decodes as gguf.quants does`, () => {
     const { tensors } = parseGguf(byteSource(TYPES));
     const tensor = tensors.find((tensor) => tensor.name === `${name}.weight`)!;
-    assertEquals([tensor.type.name, tensor.shape], [name, [2, 64]]);
-    const { type, offset } = tensor;
-    const values = new Float32Array(128);
-    type.decode!(new DataView(TYPES.buffer), offset, 128 / type.blockWeights, values);
+    const { type, offset, shape } = tensor;
+    assertEquals([type.name, shape], [name, [2, Math.max(64, type.blockWeights)]]);
+    const values = new Float32Array(2 * shape[1]);
+    type.decode!(new DataView(TYPES.buffer), offset, values.length / type.blockWeights, values);
     assertEquals([...new Uint32Array(values.buffer)], expected.decoded[name].map((hex) => parseInt(hex, 16)));
   });
 }
+
+/** The bytes of make_gguf.py's generator. */
+function stream(seed: number, count: number): Uint8Array<ArrayBuffer> {
+  let state = seed;
+  return Uint8Array.from({ length: count }, () => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0) >>> 24);
+}
+
+Deno.test("every quantized type decodes random bytes as gguf.quants does", () => {
+  const quantized = READABLE.filter(({ blockWeights }) => blockWeights > 1);
+  assertEquals(quantized.map(({ name }) => name).sort(), Object.keys(expected.stream).sort());
+  for (const { id, name, blockWeights, blockBytes, decode } of quantized) {
+    const values = new Float32Array(2000 * blockWeights);
+    decode(new DataView(stream(id, 2000 * blockBytes).buffer), 0, 2000, values);
+    const bits = new Uint32Array(values.buffer);
+    for (let n = 0; n < bits.length; n++) if (Number.isNaN(values[n])) bits[n] = 0x7fc00000;
+    assertEquals(createHash("sha256").update(bits).digest("hex"), expected.stream[name], name);
+  }
+});
 
 Deno.test("fromQ4B32 keeps every value of the known blocks, and toQ4B32 undoes it", () => {
   const q4 = READABLE.find(({ name }) => name === "Q4_0")!;
