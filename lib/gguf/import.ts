@@ -23,10 +23,10 @@ import {
 } from "../format/blocks.ts";
 import { MODEL_FILE } from "../format/checkpoint.ts";
 import { notFinite } from "../format/not_finite.ts";
-import { checkUnchanged, openRegular, readAt, reopen, sameFile, stat } from "../files/read.ts";
+import { checkUnchanged, sameFile } from "../files/read.ts";
 import { bf16ToF32, f16IsFinite, f16ToF32, f32ToBf16, f32ToF16 } from "../format/floats.ts";
 import { READABLE } from "./types.ts";
-import { type Gguf, type GgufTensor, type Metadata, parseGguf } from "./container.ts";
+import { openParts, type Part, type Parts, PartsReader, type PartTensor } from "./parts.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
@@ -54,7 +54,7 @@ export interface ImportedTensor {
   /** Its names in both files, and its shape. */
   readonly names: NamedTensor;
   /** The tensor of the GGUF file. */
-  readonly source: GgufTensor;
+  readonly source: PartTensor;
   /** Its format in the checkpoint. */
   readonly to: FloatFormat | BlockFormat;
   /** Its size there. */
@@ -63,10 +63,10 @@ export interface ImportedTensor {
 
 /** What an import will write, computed from the header and the vectors. */
 export interface ImportPlan {
-  /** The GGUF file. */
+  /** The GGUF file; the first part of a split one. */
   readonly path: string;
-  /** The version of the file when it was planned; see `reopen`. */
-  readonly version: string;
+  /** The files to read: one, unless it is split. */
+  readonly parts: readonly Part[];
   /** Values of a head. */
   readonly headDim: number;
   /** llama.cpp's name of the architecture. */
@@ -88,60 +88,35 @@ export interface ImportPlan {
 /**
  * Plans the import of a file.
  *
+ * @param path the GGUF file; the first part of a split one
  * @param dtype undefined: the float format of all matrices; BF16 if they are quantized or mixed
- * @throws {CheckpointError} the file is invalid, or its model is not supported, naming key or tensor
+ * @throws {CheckpointError} a file is invalid, or its model is not supported, naming key or tensor
  */
 export function planImport(path: string, dtype?: Dtype): ImportPlan {
-  if (stat(path).isDirectory) throw new CheckpointError({ path }, "a directory; give the GGUF file");
-  const { file, bytes, version } = openRegular(path);
-  using source = file;
-  const read = (offset: number, into: Uint8Array) => readAt(source, path, offset, into);
-  return { ...plan(path, parseGguf({ path, bytes, read }), read, dtype), version };
+  const parts = openParts(path);
+  using reader = new PartsReader(parts.parts);
+  return plan(path, parts, reader, dtype);
 }
 
-/** Fills `into` with bytes of the file from `offset` on. */
-type Read = (offset: number, into: Uint8Array) => void;
-
-/** The file names of the parts of a split GGUF file. */
-const PART = /-(\d+)-of-(\d+)\.gguf$/;
-
-/** Refuses a part of a split file, which lacks the tensors of the other parts. */
-function refusePart(path: string, metadata: Metadata): void {
-  const count = metadata.get("split.count");
-  const parts = Number((count && "value" in count ? count.value : undefined) ?? PART.exec(path)?.[2] ?? 1);
-  if (parts === 1) return;
-  throw new CheckpointError(
-    { path },
-    `one of the ${parts} parts of a split GGUF file; ` +
-      "merge them with `llama-gguf-split --merge FIRST-PART NEW.gguf` of llama.cpp and import that",
-  );
-}
-
-function plan(
-  path: string,
-  { metadata, tensors }: Gguf,
-  read: Read,
-  dtype: Dtype | undefined,
-): Omit<ImportPlan, "version"> {
-  refusePart(path, metadata);
+function plan(path: string, { parts, metadata, tensors }: Parts, reader: PartsReader, dtype?: Dtype): ImportPlan {
   const found = new Map(tensors.map((tensor) => [tensor.name, tensor]));
-  for (const { name, type } of tensors) {
+  for (const { name, type, part } of tensors) {
     if (type.decode !== undefined) continue;
     const known = READABLE.map(({ name }) => name).join(", ");
     throw new CheckpointError(
-      { path, tensor: name, field: "type" },
+      { path: part.path, tensor: name, field: "type" },
       `${type.name} can't be imported (${known} can); make one of these with llama-quantize --allow-requantize`,
     );
   }
   const matrices = tensors.filter(({ shape }) => shape.length === 2);
-  const format = formatOf(path, matrices, dtype);
+  const format = formatOf(matrices, dtype);
   const embedding = found.get("token_embd.weight")?.shape[0] ?? 0;
   const tokenizer = vocabularyOf(path, metadata, embedding);
   const vocabulary = "vocabulary" in tokenizer ? tokenizer.vocabulary : undefined;
   const factors = found.get(ROPE_FACTORS);
   const weights: Weights = {
     shape: (name) => found.get(name)?.shape,
-    ropeFactors: factors && decodeVector(path, factors, read),
+    ropeFactors: factors && decodeVector(factors, reader),
   };
   const torch = TORCH.get(format.name) ?? "bfloat16";
   const { architecture, config, json } = configOf(
@@ -162,7 +137,7 @@ function plan(
       names: found.keys(),
       find(name) {
         const tensor = found.get(name);
-        return tensor && { shape: tensor.shape, path };
+        return tensor && { shape: tensor.shape, path: tensor.part.path };
       },
     },
     { subject: "the metadata calls", model: architecture },
@@ -172,7 +147,7 @@ function plan(
     const source = found.get(names.gguf)!;
     const recorded = dtype === "same" ? FLOATS.get(original.get(names.huggingFace) ?? "") : undefined;
     const to = source.shape.length === 1
-      ? vectorFormat(decodeVector(path, source, read), recorded ?? format)
+      ? vectorFormat(decodeVector(source, reader), recorded ?? format)
       : dtype === "same"
       ? source.type.twin!
       : format;
@@ -190,6 +165,7 @@ function plan(
   for (const [name, text] of vocabulary ? vocabularyFiles(vocabulary) : []) files.set(name, text);
   return {
     path,
+    parts,
     headDim: config.headDim,
     architecture,
     tensors: planned,
@@ -205,7 +181,7 @@ function plan(
 const BLOCK_TYPES = READABLE.filter(({ twin }) => twin?.kind === "block").map(({ name }) => `all ${name}`).join(", ");
 
 /** The format that the matrices become. */
-function formatOf(path: string, matrices: GgufTensor[], dtype: Dtype | undefined): FloatFormat | BlockFormat {
+function formatOf(matrices: PartTensor[], dtype: Dtype | undefined): FloatFormat | BlockFormat {
   if (dtype !== undefined && dtype !== "same") return TARGETS[dtype];
   const twin = matrices[0]?.type.twin ?? BF16;
   const other = matrices.find(({ type }) => type.twin !== twin);
@@ -213,21 +189,21 @@ function formatOf(path: string, matrices: GgufTensor[], dtype: Dtype | undefined
   const odd = matrices.find(({ type }) => type.twin === undefined) ?? (twin.kind === "block" ? other : undefined) ??
     matrices.find(({ type }) => type.twin!.kind !== twin.kind);
   if (odd === undefined) return twin;
+  const found = odd === matrices[0] ? odd.type.name : `${odd.type.name} mixed with ${matrices[0].type.name}`;
   throw new CheckpointError(
-    { path, tensor: odd.name, field: "type" },
-    `${odd.type.name} mixed with ${
-      matrices[0].type.name
-    }: the dtype "same" requires matrices that are ${BLOCK_TYPES}, or all floats`,
+    { path: odd.part.path, tensor: odd.name, field: "type" },
+    `${found}: the dtype "same" requires matrices that are ${BLOCK_TYPES}, or all floats`,
   );
 }
 
 /** Decodes a vector. Values that are not finite are refused later, when the vector is read again to be written. */
-function decodeVector(path: string, { name, type, shape, offset, bytes }: GgufTensor, read: Read): Float32Array {
+function decodeVector(tensor: PartTensor, reader: PartsReader): Float32Array {
+  const { name, type, shape, bytes, part: { path } } = tensor;
   if (bytes > CHUNK_BYTES) {
     throw new CheckpointError({ path, tensor: name, field: "shape" }, `[${shape}] is too large for a vector`);
   }
   const raw = new Uint8Array(bytes);
-  read(offset, raw);
+  reader.read(tensor, 0, raw);
   const values = new Float32Array(shape.reduce((a, b) => a * b, 1));
   type.decode!(new DataView(raw.buffer), 0, values.length / type.blockWeights, values);
   return values;
@@ -268,38 +244,38 @@ export async function importGguf(
 ): Promise<string> {
   const plan = typeof from === "string" ? planImport(from, options.dtype) : from;
   const seen = checkTarget(plan, directory, options.force ?? false);
-  using source = reopen(plan.path, plan.version);
+  using reader = new PartsReader(plan.parts);
   using files = new NewFiles(directory, seen);
-  const read = (offset: number, into: Uint8Array) => readAt(source, plan.path, offset, into);
   for (const [name, text] of plan.files) files.write(name, new TextEncoder().encode(text));
-  const digest = await writeParts(files.create(MODEL_FILE, plan.bytes), partsOf(plan, read), plan.bytes, options);
-  checkUnchanged([plan]);
+  const digest = await writeParts(files.create(MODEL_FILE, plan.bytes), piecesOf(plan, reader), plan.bytes, options);
+  checkUnchanged(plan.parts);
   files.commit();
   return digest;
 }
 
-/** The new file in parts. */
-function* partsOf(plan: ImportPlan, read: Read): Generator<Uint8Array> {
+/** The new file in pieces. */
+function* piecesOf(plan: ImportPlan, reader: PartsReader): Generator<Uint8Array> {
   yield plan.header;
-  for (const tensor of plan.tensors) yield* chunksOf(plan, tensor, read);
+  for (const tensor of plan.tensors) yield* chunksOf(plan, tensor, reader);
 }
 
 /** Refuses a directory to which the planned checkpoint can't be written. */
 function checkTarget(plan: ImportPlan, directory: string, force: boolean): Seen {
   const names = [MODEL_FILE, ...plan.files.keys()];
   for (const path of names.map((name) => join(directory, name))) {
-    if (!sameFile(path, plan.path)) continue;
+    const source = plan.parts.find((part) => sameFile(path, part.path));
+    if (source === undefined) continue;
     throw new Refusal(
       "source",
       path,
-      `${path} is the source itself (${plan.path}), which would be overwritten; choose another directory`,
+      `${path} is the source itself (${source.path}), which would be overwritten; choose another directory`,
     );
   }
   return checkOutput(directory, undefined, names, force);
 }
 
 /** The data of a tensor in the new file, in chunks. */
-function* chunksOf(plan: ImportPlan, tensor: ImportedTensor, read: Read): Generator<Uint8Array> {
+function* chunksOf(plan: ImportPlan, tensor: ImportedTensor, reader: PartsReader): Generator<Uint8Array> {
   const { names, source } = tensor;
   // A vector is a column, or a row if its type has blocks.
   const [rows, columns] = source.shape.length === 1 && source.type.blockWeights === 1
@@ -310,20 +286,19 @@ function* chunksOf(plan: ImportPlan, tensor: ImportedTensor, read: Read): Genera
   for (let row = 0; row < rows; row += most) {
     const count = Math.min(most, rows - row);
     const bytes = new Uint8Array(count * rowBytes);
-    read(source.offset + row * rowBytes, bytes);
-    const out = converted(plan.path, tensor, bytes, row, columns);
+    reader.read(source, row * rowBytes, bytes);
+    const out = converted(tensor, bytes, row, columns);
     yield names.interleaved ? separateRows(out, out.length / count) : out;
   }
 }
 
 function converted(
-  path: string,
   { source, to }: ImportedTensor,
   bytes: Uint8Array<ArrayBuffer>,
   row: number,
   columns: number,
 ): Uint8Array {
-  const { type, name } = source;
+  const { type, name, part: { path } } = source;
   const check = (blockWeights: number, bad: number) => {
     if (bad >= 0) throw notFinite({ path, tensor: name }, blockWeights, columns, row * columns / blockWeights + bad);
   };

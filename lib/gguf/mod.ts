@@ -27,3 +27,4 @@ export type { Special, Vocabulary } from "./vocabulary.ts";
 export { GGML_TYPES } from "./types.ts";
 export type { Decode, GgmlType, ReadableType } from "./types.ts";
 export type { NamedTensor } from "./names.ts";
+export type { Part, PartTensor } from "./parts.ts";

@@ -873,38 +873,6 @@ Deno.test("rabbit import replaces files only with --force, and leaves no tokeniz
   });
 });
 
-Deno.test("rabbit import refuses one part of a split GGUF, by its metadata and by its name", async () => {
-  await inTemporary(async (temporary) => {
-    const { metadata, tensors, data } = readGguf(MIXED);
-    const split = (pairs: [string, Value][]) => {
-      const header = serializeGguf(new Map([...metadata, ...pairs]), tensors);
-      return concat(header, data.subarray(tensors[0].offset));
-    };
-    const count: [string, Value] = ["split.count", { type: "u16", value: 3 }];
-    const one: [string, Value] = ["split.count", { type: "u16", value: 1 }];
-    const files: [string, Uint8Array, number][] = [
-      ["renamed.gguf", split([["split.no", { type: "u16", value: 0 }], count]), 3],
-      ["m-00002-of-00003.gguf", split([count]), 3],
-      ["m-00001-of-00002.gguf", Deno.readFileSync(MIXED), 2],
-    ];
-    for (const [name, bytes, parts] of files) {
-      const path = join(temporary, name);
-      Deno.writeFileSync(path, bytes);
-      await refused(
-        `${path}: one of the ${parts} parts of a split GGUF file; ` +
-          "merge them with `llama-gguf-split --merge FIRST-PART NEW.gguf` of llama.cpp and import that",
-        ...["import", "--gguf", path, "--out", join(temporary, "out")],
-      );
-    }
-    for (const [name, pairs] of [["m-00001-of-00001.gguf", []], ["m-00001-of-00002.gguf", [one]]] as const) {
-      const path = join(temporary, name);
-      Deno.writeFileSync(path, split([...pairs]));
-      await lines(0, "import", "--gguf", path, "--out", join(temporary, name.slice(0, -5)));
-      assertEquals(await sha256(join(temporary, name.slice(0, -5), WEIGHTS)), mixed.model);
-    }
-  });
-});
-
 Deno.test("rabbit import --force replaces nothing when one file can't be replaced", async () => {
   await inTemporary(async (out) => {
     write(out, { [WEIGHTS]: "old", "vocab.json": "old" });
