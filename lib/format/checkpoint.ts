@@ -9,7 +9,7 @@ import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
 import { CheckpointError, type Place, quote } from "../errors.ts";
 import type { BlockFormat } from "./blocks.ts";
-import { refuseContent, refuseDirectory, refuseFile, refuseTensors } from "./given.ts";
+import { refuseContent, refuseDirectory, refuseFile, refuseShards, refuseTensors } from "./given.ts";
 import { JsonError, JsonReader } from "./json.ts";
 import { INCOMPLETE_FILE } from "../files/new_files.ts";
 import type { SystemFile } from "../files/system.ts";
@@ -263,6 +263,7 @@ function openShards(path: string, index: string): Checkpoint {
     );
   });
   const checkpoint = collect(path, path, paths);
+  if (checkpoint.width !== undefined) refuseShards(index, names);
   const place = new Map<string, number>();
   for (const { name, file } of checkpoint.tensors) {
     const before = place.get(name);

@@ -57,6 +57,28 @@ export function refuseFile(path: string, shards: readonly string[]): void {
 }
 
 /**
+ * Refuses the shards of a quantized checkpoint if they are of two sets, or not all of one, by the numbers in their names.
+ *
+ * @param index the path of the index
+ * @param shards the names of the shards that it lists
+ * @throws {CheckpointError}
+ */
+export function refuseShards(index: string, shards: readonly string[]): void {
+  const numbered = shards.filter((name) => SHARD.test(name));
+  if (numbered.length === 0) return;
+  const countOf = (name: string) => Number(SHARD.exec(name)![2]);
+  const [first] = numbered;
+  const other = numbered.find((name) => countOf(name) !== countOf(first));
+  const problem = other !== undefined
+    ? `lists ${quote(first)} and ${quote(other)}, shards of two different sets`
+    : shards.length !== countOf(first)
+    ? `lists ${shards.length} shards, but ${quote(first)} is one of ${countOf(first)}`
+    : undefined;
+  if (problem === undefined) return;
+  throw new CheckpointError({ path: index, field: "weight_map" }, `${problem}; write the checkpoint again`);
+}
+
+/**
  * Refuses a file of another format, by its first eight bytes.
  *
  * @throws {CheckpointError}

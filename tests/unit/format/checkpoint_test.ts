@@ -438,6 +438,20 @@ Deno.test("openCheckpoint refuses shards that declare different widths", () =>
     assertEquals(openCheckpoint(directory).width?.bits, 8);
   }));
 
+Deno.test("openCheckpoint refuses a quantized checkpoint of shards of two sets, or without one of a set", () =>
+  inTemporary((directory) => {
+    const three = "model-00002-of-00003.safetensors";
+    const shard = (entry: Entry) => safetensors([entry], DECLARED[8]);
+    write(directory, { [INDEX]: index({ b: ONE, c: three }), [ONE]: shard(B), [three]: shard(C) });
+    const again = "write the checkpoint again";
+    const place = `${directory}/${INDEX}: weight_map: lists`;
+    refused(directory, `${place} "${ONE}" and "${three}", shards of two different sets; ${again}`);
+    write(directory, { [INDEX]: index({ b: ONE }) });
+    refused(directory, `${place} 1 shards, but "${ONE}" is one of 2; ${again}`);
+    write(directory, { [INDEX]: index({ b: ONE, c: TWO }), [TWO]: shard(C) });
+    assertEquals(openCheckpoint(directory).tensors.length, 2);
+  }));
+
 Deno.test("openCheckpoint names the shard whose header is bad", () =>
   inTemporary((directory) => {
     writeShards(directory, { [ONE]: [A], [TWO]: [B] });
