@@ -52,7 +52,9 @@ export { rederive } from "./library/rederive.ts";
 export type { Rederived, RederiveOptions } from "./library/rederive.ts";
 export type { Calibrated, Raised } from "./calibrate/calibrate.ts";
 export { planQuantize } from "./quantize/quantize.ts";
-export type { Plan, PlannedTensor, Quantized, QuantizeOptions } from "./quantize/quantize.ts";
+export type { NewCheckpointOptions, Plan, PlannedTensor, Quantized, QuantizeOptions } from "./quantize/quantize.ts";
+export { planShards } from "./quantize/shards.ts";
+export type { PlannedFile } from "./quantize/shards.ts";
 export { verify, verifyAgainst } from "./quantize/verify.ts";
 export type { Against, TensorReport, Verified, VerifyOptions } from "./quantize/verify.ts";
 

@@ -19,6 +19,8 @@ export type Type =
   | { readonly kind: "integer"; readonly min: number; readonly max?: number }
   /** A number from `min` (default: 0) to `max`, or above `above` and at most `max`. */
   | { readonly kind: "number"; readonly min?: number; readonly above?: number; readonly max: number }
+  /** A number of bytes, with a unit or without. */
+  | { readonly kind: "size" }
   /** One of several words or numbers. */
   | { readonly kind: "choice"; readonly of: readonly (string | number)[] }
   /** The path of a directory, a file, or either. */
@@ -59,7 +61,7 @@ export interface Positional {
 }
 
 /** The type of a value in TypeScript. */
-type Given<T extends Type> = T extends { readonly kind: "integer" | "number" } ? number
+type Given<T extends Type> = T extends { readonly kind: "integer" | "number" | "size" } ? number
   : T extends { readonly kind: "choice"; readonly of: readonly (infer C)[] } ? C
   : string;
 
@@ -116,6 +118,8 @@ export const THREADS = {
 } as const satisfies Flag;
 /** `--force` of the commands that write a checkpoint. */
 export const FORCE = { help: "overwrite an existing checkpoint" } as const satisfies Flag;
+/** A number of bytes. */
+export const SIZE = { kind: "size" } as const satisfies Type;
 /** The path of a checkpoint. */
 export const CHECKPOINT = { kind: "path", of: "any" } as const satisfies Type;
 /** A number of tokens. */
@@ -142,7 +146,7 @@ export function valueOf({ type, value }: { readonly type?: Type; readonly value?
   if (value !== undefined || type === undefined) return value;
   if (type.kind === "choice") return type.of.join("|");
   if (type.kind === "path") return { directory: "DIR", file: "FILE", any: "DIR|FILE" }[type.of];
-  return { integer: "N", number: "X", text: "TEXT" }[type.kind];
+  return { integer: "N", number: "X", size: "SIZE", text: "TEXT" }[type.kind];
 }
 
 /** The arguments of a command, after parsing. */
@@ -263,6 +267,13 @@ function read(command: Command, name: string, flag: Flag, text: string | undefin
   throw new UsageError(`--${name} ${valueOf(flag)} is missing; see rabbit ${command.name} --help`);
 }
 
+/** The units of a size, in capitals: powers of 1000, as Hugging Face's tools have them, and of 1024. */
+const UNITS: ReadonlyMap<string, number> = new Map([
+  ["", 1],
+  ...["", "K", "M", "G", "T"].map((prefix, n): [string, number] => [`${prefix}B`, 1000 ** n]),
+  ...["K", "M", "G", "T"].map((prefix, n): [string, number] => [`${prefix}IB`, 1024 ** (n + 1)]),
+]);
+
 /** Parses a value. @throws {UsageError} it is empty, or not of the type */
 function readValue(name: string, type: Type, text: string): string | number {
   // An empty path would be the current directory.
@@ -285,6 +296,12 @@ function readValue(name: string, type: Type, text: string): string | number {
         above === undefined ? `a number of ${min} to ${max}` : `a number above ${above}, to ${max}`,
         text,
       );
+    }
+    case "size": {
+      const [, number, unit] = /^(\d+(?:\.\d+)?)([A-Za-z]*)$/.exec(text) ?? [];
+      const bytes = Math.floor(Number(number) * (UNITS.get((unit ?? "").toUpperCase()) ?? NaN));
+      if (bytes >= 1 && bytes <= Number.MAX_SAFE_INTEGER) return bytes;
+      throw invalid(name, "a size such as 500MB, 5GB or 4GiB", text);
     }
     case "choice": {
       const choice = type.of.find((choice) => String(choice) === text);

@@ -4,14 +4,16 @@
  * @module
  */
 
-import { MODEL_FILE, openCheckpoint } from "../format/checkpoint.ts";
+import { openCheckpoint } from "../format/checkpoint.ts";
 import { DEFAULT_WIDTH, SCALE_RULES, WIDTHS } from "../format/blocks.ts";
 import { checkTarget, planQuantize, quantize } from "../quantize/quantize.ts";
+import { plannedName, planShards } from "../quantize/shards.ts";
 import { methodOf } from "../library/calibration.ts";
 import { quantizeCalibrated } from "../library/quantize.ts";
 import { join } from "@std/path/join";
-import { CHECKPOINT, command, DIRECTORY, FORCE, THREADS } from "./arguments.ts";
+import { CHECKPOINT, command, DIRECTORY, FORCE, SIZE, THREADS } from "./arguments.ts";
 import { CALIBRATION_FLAGS, calibrationOf, withCalibrationBar } from "./calibrate.ts";
+import { UsageError } from "./errors.ts";
 import { Fixed, warn, withBar } from "./output.ts";
 import { list } from "./help.ts";
 import { BITS, NARROWEST_FIRST } from "./widths.ts";
@@ -48,6 +50,11 @@ export const quantizeCommand = command({
         "signed, the weight of the largest magnitude / -8 (or / -128), as llama.cpp makes Q4_0",
     },
     ...CALIBRATION_FLAGS,
+    "max-shard-size": {
+      type: SIZE,
+      unset: "one file",
+      help: "write shards of at most this many bytes of tensors, such as 5GB, and their index",
+    },
     threads: THREADS,
     force: FORCE,
     "dry-run": { help: "check the headers and print what would be written, but write nothing" },
@@ -55,9 +62,13 @@ export const quantizeCommand = command({
   example: "rabbit quantize SmolLM2-135M SmolLM2-135M-q8 --bits 8",
   async run(args, out) {
     const { positionals: [path, directory], values } = args;
-    const { bits, rule, threads, force, "dry-run": dry } = values;
+    const { bits, rule, calibrate, "max-shard-size": shardBytes, threads, force, "dry-run": dry } = values;
+    if (calibrate !== undefined && shardBytes !== undefined) {
+      throw new UsageError("--calibrate and --max-shard-size exclude each other: a calibrated checkpoint is one file");
+    }
     const source = openCheckpoint(path);
-    const plan = planQuantize(source, WIDTHS.find((format) => format.bits === bits)!, rule);
+    const width = WIDTHS.find((format) => format.bits === bits)!;
+    const plan = planShards(planQuantize(source, width, rule), shardBytes ?? Infinity);
     const planned = await calibrationOf(args, plan);
     if (dry) checkTarget(plan, directory, force, planned && true);
     const write = () => {
@@ -76,7 +87,8 @@ export const quantizeCommand = command({
     }
     out.line({
       dry_run: dry || undefined,
-      model: join(directory, MODEL_FILE),
+      model: join(directory, plannedName(plan)),
+      files: plan.files.length > 1 ? plan.files.length : undefined,
       bytes: plan.bytes,
       source_bytes: plan.sourceBytes,
       tensors: plan.tensors.length,

@@ -121,7 +121,11 @@ async function compareWith(
   return equal === tensors.length;
 }
 
-function summarize(checkpoint: Checkpoint, { digests, blocks, quantization }: Verified, out: Output): void {
+function summarize(
+  checkpoint: Checkpoint,
+  { digests, digest, blocks, quantization }: Verified,
+  out: Output,
+): void {
   const quantized = checkpoint.tensors.filter(({ dtype }) => dtype === checkpoint.width?.name).length;
   out.line({
     model: nameOf(checkpoint),
@@ -133,8 +137,8 @@ function summarize(checkpoint: Checkpoint, { digests, blocks, quantization }: Ve
     blocks,
     method: quantization?.method,
   });
-  if (digests.length === 1) out.line({ digest: digests[0] });
-  else {
+  if (digests.length > 1) {
     for (const [n, { path }] of checkpoint.files.entries()) out.item("files", { file: path, digest: digests[n] });
   }
+  if (digest !== undefined) out.line({ digest });
 }

@@ -162,6 +162,11 @@ function snapshotOf(cache: string): string | undefined {
   return revision && join(cache, "snapshots", revision);
 }
 
+/** The names of the shards in a directory, sorted. @throws {SystemError} it can't be read */
+export function shardsIn(directory: string): string[] {
+  return list(directory).filter((name) => SHARD.test(name));
+}
+
 /** The names in a directory, sorted. */
 function list(path: string): string[] {
   try {

@@ -11,6 +11,7 @@ import { Refusal } from "../errors.ts";
 import { INCOMPLETE_FILE, replaceable, type Seen, versionAt } from "../files/new_files.ts";
 import { exists, linkStat, sameFile, stat } from "../files/read.ts";
 import { type Checkpoint, COMPANIONS, INDEX_FILE, MODEL_FILE, QUANTIZATION_FILE } from "./checkpoint.ts";
+import { shardsIn } from "./given.ts";
 
 /** Files that must not stand beside the weights of another checkpoint. */
 const BESIDE = [...COMPANIONS, QUANTIZATION_FILE];
@@ -19,7 +20,7 @@ const BESIDE = [...COMPANIONS, QUANTIZATION_FILE];
  * Refuses an output directory that is the source's (also through links), that has files which would be replaced without
  * `force`, or whose other files would be mixed with the new checkpoint.
  *
- * @param names the files of the new checkpoint; model.safetensors is the first
+ * @param names the files of the new checkpoint: model.safetensors, or shards and their index; and its companions
  * @returns the existing files, for {@link NewFiles}
  * @throws {Refusal}
  */
@@ -29,7 +30,7 @@ export function checkOutput(
   names: readonly string[],
   force: boolean,
 ): Seen {
-  const seen = look(directory, [...names, INDEX_FILE, INCOMPLETE_FILE, ...BESIDE]);
+  const seen = look(directory, [...names, MODEL_FILE, INDEX_FILE, INCOMPLETE_FILE, ...BESIDE]);
   const there = (name: string) => seen.get(name) !== undefined;
   if (source !== undefined && sameFile(directory, source.directory)) {
     throw new Refusal(
@@ -38,9 +39,9 @@ export function checkOutput(
       `${directory} is the directory of the source, which would be overwritten; choose another directory`,
     );
   }
-  const target = join(directory, MODEL_FILE);
-  for (const { path } of source?.files ?? []) {
-    if (sameFile(target, path)) {
+  for (const target of names.filter(there).map((name) => join(directory, name))) {
+    for (const { path } of source?.files ?? []) {
+      if (!sameFile(target, path)) continue;
       throw new Refusal(
         "source",
         target,
@@ -48,7 +49,7 @@ export function checkOutput(
       );
     }
   }
-  if (there(INDEX_FILE)) {
+  if (there(INDEX_FILE) && !names.includes(INDEX_FILE)) {
     throw new Refusal(
       "sharded",
       directory,
@@ -70,7 +71,9 @@ export function checkOutput(
   if (there(INCOMPLETE_FILE) && !force) {
     throw new Refusal("incomplete", directory, `a write of ${directory} was interrupted (${INCOMPLETE_FILE})`);
   }
-  const stale = BESIDE.find((name) => there(name) && !names.includes(name));
+  const others = names.includes(INDEX_FILE) ? [...BESIDE, MODEL_FILE] : BESIDE;
+  const shards = names.includes(INDEX_FILE) && exists(directory) ? shardsIn(directory) : [];
+  const stale = [...others.filter(there), ...shards].find((name) => !names.includes(name));
   if (stale !== undefined) {
     const path = join(directory, stale);
     throw new Refusal(

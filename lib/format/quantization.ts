@@ -85,8 +85,8 @@ export function serializeQuantization(quantization: Quantization): Uint8Array<Ar
  */
 export function quantizationOf(checkpoint: Checkpoint): Quantization | undefined {
   const { directory, files, width } = checkpoint;
-  // Weights of another name, or float ones, are not those that it describes.
-  if (width === undefined || files.length !== 1 || basename(files[0].path) !== MODEL_FILE) return undefined;
+  // A file of another name, or float weights, are not those that it describes.
+  if (width === undefined || files.length === 1 && basename(files[0].path) !== MODEL_FILE) return undefined;
   const path = memberOf(directory, QUANTIZATION_FILE);
   if (path === undefined) return undefined;
   const found = new Reader(path, readJsonObject(path, MAX_BYTES));

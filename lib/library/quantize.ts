@@ -4,9 +4,9 @@
  * @module
  */
 
-import type { ScaleRule } from "../format/blocks.ts";
 import {
   checkTarget,
+  type NewCheckpointOptions,
   type Plan,
   planQuantize,
   quantize as quantizeByRule,
@@ -14,6 +14,7 @@ import {
   type QuantizeOptions,
   writeQuantized,
 } from "../quantize/quantize.ts";
+import { planShards } from "../quantize/shards.ts";
 import type { Calibrated, Raised } from "../calibrate/calibrate.ts";
 import {
   type CalibrationOptions,
@@ -24,12 +25,7 @@ import {
 } from "./calibration.ts";
 
 /** How blocks are chosen. */
-export interface MethodOptions extends Partial<CalibrationOptions> {
-  /** The bits of a weight (default 4). */
-  readonly bits?: number;
-  /** Where scales come from, without calibration (default: the format's own rule). */
-  readonly rule?: ScaleRule;
-}
+export interface MethodOptions extends NewCheckpointOptions, Partial<CalibrationOptions> {}
 
 /**
  * Writes a quantized checkpoint of a float one, and the source's tokenizer and configuration, to a directory. They appear
@@ -71,8 +67,8 @@ export async function quantize(
   directory: string,
   options: QuantizeOptions & MethodOptions = {},
 ): Promise<Quantized> {
-  const { bits, rule, calibrate, tokens, window, seed, damping, ...rest } = options;
-  const plan = typeof from === "string" ? planQuantize(from, bits, rule) : from;
+  const { bits, rule, maxShardBytes, calibrate, tokens, window, seed, damping, ...rest } = options;
+  const plan = typeof from === "string" ? planShards(planQuantize(from, bits, rule), maxShardBytes ?? Infinity) : from;
   if (calibrate === undefined) return await quantizeByRule(plan, directory, rest);
   const planned = await planCalibration(plan, { calibrate, tokens, window, seed, damping });
   return await quantizeCalibrated(planned, directory, rest);
@@ -85,9 +81,10 @@ export async function quantizeCalibrated(
   { force = false, ...options }: RunOptions & { readonly force?: boolean },
 ): Promise<Quantized & Calibrated> {
   const { plan } = planned;
+  if (plan.files.length > 1) throw new RangeError("a calibrated checkpoint is one file, not shards");
   const seen = checkTarget(plan, directory, force, true);
   let raised: readonly Raised[] = [];
-  const done = await writeQuantized(plan, directory, seen, async (weights) => {
+  const done = await writeQuantized(plan, directory, seen, async ([weights]) => {
     const filled = await fillCalibrated(planned, weights, options);
     raised = filled.raised;
     return filled;

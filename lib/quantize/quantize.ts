@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Hash } from "node:crypto";
 import { join } from "@std/path/join";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Span, type Tagged } from "./chunks.ts";
 import { CheckpointError } from "../errors.ts";
@@ -11,7 +12,6 @@ import {
   BLOCK,
   type BlockFormat,
   BlockRefusal,
-  declarationOf,
   DEFAULT_WIDTH,
   encodeBlock,
   type FloatFormat,
@@ -24,23 +24,24 @@ import {
 import {
   bytesOf,
   type Checkpoint,
-  COMPANIONS,
-  memberOf,
+  INDEX_FILE,
   MODEL_FILE,
   nameOf,
   openCheckpoint,
   QUANTIZATION_FILE,
   type Tensor,
 } from "../format/checkpoint.ts";
-import { exists, readAt, readRegular, reopen, writeAt } from "../files/read.ts";
+import { readAt, reopen, writeAt } from "../files/read.ts";
 import { type NewFile, NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
 import { type Method, type Quantization, serializeQuantization } from "../format/quantization.ts";
-import { serializeHeader } from "../format/safetensors.ts";
+import { serializeIndex } from "../format/shards.ts";
 import { sha256 } from "../files/write.ts";
 import type { Watch } from "../pace.ts";
 import { threadCount } from "../kernels/workers.ts";
 import { fileDigests } from "./digests.ts";
+import { leftOut, readSidecar, sidecarsOf } from "./sidecars.ts";
+import { type PlannedFile, plannedFile, plannedName, planShards } from "./shards.ts";
 
 /** A tensor of the new checkpoint. */
 export interface PlannedTensor {
@@ -68,21 +69,17 @@ export interface Plan {
   readonly method?: Method;
   /** The tensors, in file order. */
   readonly tensors: readonly PlannedTensor[];
-  /** The length field and header of the new file. */
+  /** The length field and header of the checkpoint as one file, which its digest begins with. */
   readonly header: Uint8Array<ArrayBuffer>;
-  /** Size of the new file. */
+  /** The new files of weights: one, or shards (see {@link planShards}). */
+  readonly files: readonly PlannedFile[];
+  /** Size of the new files. */
   readonly bytes: number;
   /** Size of the source's files. */
   readonly sourceBytes: number;
   /** Number of tensors that are quantized; the others are copied. */
   readonly quantized: number;
 }
-
-/** Limit of a copied file: larger than the tokenizer of any known model (Gemma: 33 MB). */
-const MAX_SIDECAR_BYTES = 200_000_000;
-
-/** Files that a complete checkpoint has; missing ones are reported. */
-const NEEDED = ["config.json", "vocab.json", "merges.txt"];
 
 /**
  * Plans the new checkpoint: matrices (tensors of two dimensions) are quantized, other tensors are copied.
@@ -125,17 +122,15 @@ export function planQuantize(
     }
     return { source: tensor, dtype: format.name, bytes: matrixBytes(format, shape[0], shape[1]), from };
   });
-  const header = serializeHeader(
-    declarationOf(format),
-    tensors.map(({ source, dtype, bytes }) => ({ name: source.name, shape: source.shape, dtype, bytes })),
-  );
+  const file = plannedFile(MODEL_FILE, format, tensors);
   return {
     source,
     format,
     rule,
     tensors,
-    header,
-    bytes: tensors.reduce((sum, { bytes }) => sum + bytes, header.length),
+    header: file.header,
+    files: [file],
+    bytes: file.bytes,
     sourceBytes: bytesOf(source),
     quantized: tensors.filter(({ from }) => from).length,
   };
@@ -156,15 +151,25 @@ export interface QuantizeOptions extends Watch {
   readonly force?: boolean;
 }
 
+/** What {@link quantize} makes of a source without a plan. */
+export interface NewCheckpointOptions {
+  /** Bits of a weight (default: 4). */
+  readonly bits?: number;
+  /** Where scales come from (default: the format's own rule). */
+  readonly rule?: ScaleRule;
+  /** Write shards of at most this many bytes of tensors (default: one file). */
+  readonly maxShardBytes?: number;
+}
+
 /** The result of {@link quantize}. */
 export interface Quantized {
-  /** Path of the new file. */
+  /** Path of the new file, or of the index of its shards. */
   readonly model: string;
-  /** Size of the new file. */
+  /** Size of the new file, or of all shards. */
   readonly bytes: number;
   /** Size of the source's files. */
   readonly sourceBytes: number;
-  /** SHA-256 of the new file, in hexadecimal. */
+  /** SHA-256 of the checkpoint as one file, in hexadecimal. */
   readonly digest: string;
   /** How the blocks were chosen, where that was not by the format's rule. */
   readonly quantization?: Quantization;
@@ -174,9 +179,6 @@ export interface Quantized {
   readonly left: readonly string[];
 }
 
-/** Directories of a checkpoint whose files affect the model's behaviour. */
-const FOLDERS = ["additional_chat_templates"];
-
 /**
  * Checks that the planned checkpoint can be written to a directory (see {@link checkOutput}).
  *
@@ -185,18 +187,23 @@ const FOLDERS = ["additional_chat_templates"];
  * @throws {CheckpointError} a file of the source's directory cannot be copied
  */
 export function checkTarget(
-  { source, rule }: Plan,
+  { source, rule, files }: Plan,
   directory: string,
   force: boolean,
   described: boolean = rule !== SCALE_RULES[0],
 ): Seen {
-  const names = [MODEL_FILE, ...sidecarsOf(source), ...described ? [QUANTIZATION_FILE] : []];
+  const names = [
+    ...files.map(({ name }) => name),
+    ...files.length > 1 ? [INDEX_FILE] : [],
+    ...sidecarsOf(source),
+    ...described ? [QUANTIZATION_FILE] : [],
+  ];
   return checkOutput(directory, source, names, force);
 }
 
-/** What was written into a new checkpoint's file. */
+/** What was written into the files of a new checkpoint. */
 export interface Filled {
-  /** SHA-256 of the weights, in hexadecimal. */
+  /** SHA-256 of the checkpoint as one file, in hexadecimal. */
   readonly digest: string;
   /** What quantization.json says, if anything. */
   readonly quantization?: Quantization;
@@ -216,37 +223,20 @@ export interface Filled {
 export async function quantize(
   source: string,
   directory: string,
-  options?: QuantizeOptions & { readonly bits?: number; readonly rule?: ScaleRule },
+  options?: QuantizeOptions & NewCheckpointOptions,
 ): Promise<Quantized>;
 /** Writes a plan of {@link planQuantize}. */
 export async function quantize(plan: Plan, directory: string, options?: QuantizeOptions): Promise<Quantized>;
 export async function quantize(
   from: Plan | string,
   directory: string,
-  { bits, rule, threads, force = false, signal, progress }:
-    & QuantizeOptions
-    & { readonly bits?: number; readonly rule?: ScaleRule } = {},
+  { bits, rule, maxShardBytes, threads, force = false, signal, progress }: QuantizeOptions & NewCheckpointOptions = {},
 ): Promise<Quantized> {
-  const plan = typeof from === "string" ? planQuantize(from, bits, rule) : from;
+  const plan = typeof from === "string" ? planShards(planQuantize(from, bits, rule), maxShardBytes ?? Infinity) : from;
   const seen = checkTarget(plan, directory, force);
-  return await writeQuantized(plan, directory, seen, async ({ file, partial, inode }) => {
-    writeAt(file, partial, 0, plan.header);
+  return await writeQuantized(plan, directory, seen, async (files) => {
     const hash = (await sha256()).update(plan.header);
-    const target = plan.source.files.length;
-    const total = plan.tensors.reduce((sum, { source }) => sum + source.bytes, 0);
-    let done = 0;
-    await runChunks(
-      [...plan.source.files, { path: partial, inode }],
-      chunksOf(plan, target),
-      threadCount(threads),
-      (place, chunk, result, bytes) => {
-        checkEncoded(plan, place, result);
-        hash.update(bytes);
-        done += chunk.source!.bytes;
-        progress?.(done, total);
-      },
-      signal,
-    );
+    await writeWeights(plan, files, hash, { threads, signal, progress });
     const digest = hash.digest("hex");
     if (plan.rule !== "signed") return { digest };
     const source = await fileDigests(plan.source, signal);
@@ -258,28 +248,59 @@ export async function quantize(
  * Writes the files of a planned checkpoint, which appear when `fill` has written the weights.
  *
  * @param seen what {@link checkTarget} saw
- * @param fill gets the new file of the weights
+ * @param fill gets the new files of weights
  */
 export async function writeQuantized(
   plan: Plan,
   directory: string,
   seen: Seen,
-  fill: (weights: NewFile) => Promise<Filled>,
+  fill: (weights: readonly NewFile[]) => Promise<Filled>,
 ): Promise<Quantized> {
   using files = new NewFiles(directory, seen);
   // Copied first, so that a file that is refused is reported before the long work.
-  const sidecars = sidecarsOf(plan.source);
-  for (const name of sidecars) {
-    files.write(name, readRegular(join(plan.source.directory, name), MAX_SIDECAR_BYTES));
+  for (const name of sidecarsOf(plan.source)) files.write(name, readSidecar(plan.source, name));
+  const { digest, quantization } = await fill(plan.files.map(({ name, bytes }) => files.create(name, bytes)));
+  if (plan.files.length > 1) {
+    const shards = plan.files.map(({ name, tensors }) => {
+      return { name, tensors: tensors.map(({ source, bytes }) => ({ name: source.name, bytes })) };
+    });
+    files.write(INDEX_FILE, serializeIndex(shards));
   }
-  const { digest, quantization } = await fill(files.create(MODEL_FILE, plan.bytes));
   if (quantization !== undefined) files.write(QUANTIZATION_FILE, serializeQuantization(quantization));
   files.commit();
-  const missing = NEEDED.filter((name) => !sidecars.includes(name));
-  const left = FOLDERS.filter((name) => exists(join(plan.source.directory, name)));
-  const { bytes, sourceBytes } = plan;
+  const { source, bytes, sourceBytes } = plan;
   const described = quantization && { quantization };
-  return { model: join(directory, MODEL_FILE), bytes, sourceBytes, digest, ...described, missing, left };
+  return { model: join(directory, plannedName(plan)), bytes, sourceBytes, digest, ...described, ...leftOut(source) };
+}
+
+/**
+ * Quantizes into the planned files of weights.
+ *
+ * @param files the new files
+ * @param digest gets the data of all files, in their order
+ */
+export async function writeWeights(
+  plan: Plan,
+  files: readonly NewFile[],
+  digest: Hash,
+  { threads, signal, progress }: QuantizeOptions,
+): Promise<void> {
+  for (const [n, { header }] of plan.files.entries()) writeAt(files[n].file, files[n].partial, 0, header);
+  const targets = files.map(({ partial, inode }) => ({ path: partial, inode }));
+  const total = plan.tensors.reduce((sum, { source }) => sum + source.bytes, 0);
+  let done = 0;
+  await runChunks(
+    [...plan.source.files, ...targets],
+    chunksOf(plan),
+    threadCount(threads),
+    (place, chunk, result, bytes) => {
+      checkEncoded(plan, place, result);
+      digest.update(bytes);
+      done += chunk.source!.bytes;
+      progress?.(done, total);
+    },
+    signal,
+  );
 }
 
 /** The position of a chunk in its tensor. */
@@ -289,12 +310,15 @@ export interface ChunkPlace {
   readonly first: number;
 }
 
-/** The chunks of all tensors; `target` is the index of the new file. */
-function* chunksOf(plan: Plan, target: number): Generator<Tagged<ChunkPlace>> {
-  let offset = plan.header.length;
-  for (const tensor of plan.tensors) {
-    yield* tensorChunks(tensor, plan, { file: target, offset, bytes: tensor.bytes }, "target");
-    offset += tensor.bytes;
+/** The chunks of all tensors; the new files come after those of the source. */
+function* chunksOf(plan: Plan): Generator<Tagged<ChunkPlace>> {
+  for (const [n, { header, tensors }] of plan.files.entries()) {
+    let offset = header.length;
+    for (const tensor of tensors) {
+      const place = { file: plan.source.files.length + n, offset, bytes: tensor.bytes };
+      yield* tensorChunks(tensor, plan, place, "target");
+      offset += tensor.bytes;
+    }
   }
 }
 
@@ -369,9 +393,4 @@ export function checkEncoded(
     );
   }
   throw new Error(`a kernel refused block ${index} of ${source.name}, which the definition encodes`);
-}
-
-/** The names of the files that are copied from the source's directory. */
-function sidecarsOf({ directory }: Checkpoint): string[] {
-  return COMPANIONS.filter((name) => memberOf(directory, name) !== undefined);
 }

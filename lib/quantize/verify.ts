@@ -10,6 +10,7 @@ import { CheckpointError } from "../errors.ts";
 import { BLOCK } from "../format/blocks.ts";
 import { type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE, type Tensor } from "../format/checkpoint.ts";
 import { type Quantization, quantizationOf } from "../format/quantization.ts";
+import { wholeHeader } from "../format/shards.ts";
 import { notFinite } from "../format/not_finite.ts";
 import { readAt, reopen } from "../files/read.ts";
 import { sha256 } from "../files/write.ts";
@@ -27,6 +28,11 @@ export interface VerifyOptions extends Watch {
 export interface Verified {
   /** SHA-256 of each file, in hexadecimal. */
   readonly digests: readonly string[];
+  /**
+   * SHA-256 of the checkpoint as one file, in hexadecimal: of a quantized checkpoint in shards, the file that it is without
+   * them. Undefined for a float checkpoint in shards.
+   */
+  readonly digest?: string;
   /** Number of quantized blocks. */
   readonly blocks: number;
   /** What quantization.json says of them, if it is there. */
@@ -100,7 +106,7 @@ export async function verify(
     digests.update(chunk.stored!.file, bytes);
     progress?.(done += bytes.length, dataBytes);
   }, signal);
-  return { digests: digests.finish(checkpoint, quantization), blocks, ...quantization && { quantization } };
+  return { ...digests.finish(checkpoint, quantization), blocks, ...quantization && { quantization } };
 }
 
 /**
@@ -189,7 +195,7 @@ export async function verifyAgainst(
     total.squares += squares;
   }
   return {
-    digests: digests.finish(checkpoint, quantization),
+    ...digests.finish(checkpoint, quantization),
     blocks,
     ...quantization && { quantization },
     tensors: [...reports.values()],
@@ -229,9 +235,12 @@ function checkScale(checkpoint: Checkpoint, tensor: Tensor, first: number, resul
   throw notFinite(place, BLOCK, tensor.shape[1], first + result.badScale);
 }
 
-/** Computes the SHA-256 of each file: `of` reads the headers, `update` gets the tensors in file order. */
+/**
+ * Computes the SHA-256 of each file and of the whole checkpoint: `of` reads the headers, `update` gets the tensors in file
+ * order.
+ */
 class Digests {
-  private constructor(readonly hashes: readonly Hash[]) {}
+  private constructor(readonly hashes: readonly Hash[], readonly whole?: Hash) {}
 
   static async of(checkpoint: Checkpoint): Promise<Digests> {
     const hashes = checkpoint.files.map(async ({ path, dataStart, version }) => {
@@ -240,20 +249,24 @@ class Digests {
       readAt(file, path, 0, start);
       return (await sha256()).update(start);
     });
-    return new Digests(await Promise.all(hashes));
+    const shards = checkpoint.files.length > 1 && checkpoint.width !== undefined;
+    const whole = shards ? (await sha256()).update(wholeHeader(checkpoint)) : undefined;
+    return new Digests(await Promise.all(hashes), whole);
   }
 
   update(file: number, bytes: Uint8Array): void {
     this.hashes[file].update(bytes);
+    this.whole?.update(bytes);
   }
 
   /** @throws {CheckpointError} the weights are not those that quantization.json describes */
-  finish({ files: [{ path }] }: Checkpoint, quantization: Quantization | undefined): string[] {
+  finish(checkpoint: Checkpoint, quantization: Quantization | undefined): Pick<Verified, "digests" | "digest"> {
     const digests = this.hashes.map((hash) => hash.digest("hex"));
-    if (quantization === undefined || quantization.digest === digests[0]) return digests;
+    const digest = digests.length === 1 ? digests[0] : this.whole?.digest("hex");
+    if (quantization === undefined || quantization.digest === digest) return { digests, digest };
     throw new CheckpointError(
-      { path },
-      `its digest is ${digests[0]}, but ${QUANTIZATION_FILE} beside it describes weights of the digest ` +
+      { path: nameOf(checkpoint) },
+      `its digest is ${digest}, but ${QUANTIZATION_FILE} beside it describes weights of the digest ` +
         `${quantization.digest}; the weights were changed, or the file belongs to another checkpoint`,
     );
   }

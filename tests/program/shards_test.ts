@@ -3,8 +3,8 @@
  */
 
 import { assert, assertEquals } from "@std/assert";
-import { temporary, tree, write } from "../support/files.ts";
-import { TINY, WEIGHTS } from "../support/fixtures.ts";
+import { sha256, temporary, tree, write } from "../support/files.ts";
+import { fixture, TINY, WEIGHTS } from "../support/fixtures.ts";
 import { rabbit } from "../support/program.ts";
 import { entriesOf, type Entry, quantizedFile } from "../support/safetensors.ts";
 
@@ -66,3 +66,70 @@ for (const bits of [4, 8] as const) {
     await same(/digest/, "export", "MODEL", "MODEL.gguf");
   });
 }
+
+Deno.test("quantize --max-shard-size divides as huggingface_hub does, and the digest is that of one file", async () => {
+  type Case = { bits: number; limit: string; metadata: unknown; weight_map: Record<string, string> };
+  const one = fixture<Record<string, { sha256: string }>>("tiny/expected.json");
+  for (const [n, { bits, limit, metadata, weight_map }] of fixture<Case[]>("shards.json").entries()) {
+    const out = `split${n}`;
+    const files = [...new Set(Object.values(weight_map))];
+    const printed = await lines("quantize", TINY, out, "--bits", String(bits), "--max-shard-size", limit);
+    assertEquals(printed[1].split("digest=")[1], one[`q${bits}`].sha256);
+    if (files.length === 1) {
+      assertEquals(tree(`${cwd}/${out}`), ["config.json", WEIGHTS]);
+      assertEquals(await sha256(`${cwd}/${out}/${WEIGHTS}`), one[`q${bits}`].sha256);
+      continue;
+    }
+    assertEquals(tree(`${cwd}/${out}`), ["config.json", ...files, INDEX].sort());
+    assertEquals(JSON.parse(Deno.readTextFileSync(`${cwd}/${out}/${INDEX}`)), { metadata, weight_map });
+    // Each shard is the file of its tensors.
+    const whole = entriesOf(Deno.readFileSync(`${cwd}/q${bits}/${WEIGHTS}`));
+    for (const file of files) {
+      const entries = whole.filter(({ name }) => weight_map[name] === file);
+      assertEquals(Deno.readFileSync(`${cwd}/${out}/${file}`), quantizedFile(bits as 4 | 8, entries), file);
+    }
+    const verified = await lines("verify", out, "--against", TINY);
+    assertEquals(verified.filter((line) => line.startsWith("VERIFY file=")).length, files.length);
+    assert(verified.includes(`VERIFY digest=${one[`q${bits}`].sha256}`));
+  }
+});
+
+Deno.test("a new checkpoint never stands beside shards or weights of another", async () => {
+  const quantize = (...args: string[]) => rabbit(cwd, ["quantize", TINY, "again", "--quiet", ...args]);
+  const shards = (size: string) => ["--max-shard-size", size];
+  assertEquals((await quantize(...shards("15KB"))).code, 0);
+  const before = tree(`${cwd}/again`);
+  const refused = async (message: string, ...args: string[]) => {
+    const { code, out, err } = await quantize(...args);
+    assertEquals([code, out, err], [2, "", `rabbit: quantize: ${message}\n`]);
+    assertEquals(tree(`${cwd}/again`), before);
+  };
+  const first = "again/model-00001-of-00005.safetensors";
+  await refused(`${first} exists already; --force replaces it`, ...shards("15KB"));
+  assertEquals((await quantize(...shards("15KB"), "--force")).code, 0);
+  const stale = "exists, and the new checkpoint has no such file; remove it first or choose another directory";
+  await refused(`${first} ${stale}`, ...shards("10KB"), "--force");
+  await refused(
+    `again holds a sharded checkpoint (${INDEX}); choose another directory or remove it first`,
+    "--force",
+  );
+  for (const name of before.filter((name) => /model/.test(name))) Deno.removeSync(`${cwd}/again/${name}`);
+  assertEquals((await quantize("--force")).code, 0);
+  before.splice(0, before.length, "config.json", WEIGHTS);
+  await refused(`again/${WEIGHTS} ${stale}`, ...shards("15KB"), "--force");
+});
+
+Deno.test("--max-shard-size takes a number of bytes, with a unit or without", async () => {
+  for (const size of ["0", "-1", "5", "1e3", "5XB", "GB", "5 GB", "9000000000TB", "0.4B"]) {
+    const { code, err } = await rabbit(cwd, ["quantize", TINY, "sizes", "--dry-run", "--max-shard-size", size]);
+    const found = `--max-shard-size takes a size such as 500MB, 5GB or 4GiB, found ${JSON.stringify(size)}`;
+    if (size === "5") assertEquals(code, 0);
+    else assertEquals([code, err], [2, `rabbit: quantize: ${found}\n`]);
+  }
+  const files = async (size: string) => {
+    const [line] = await lines("quantize", TINY, "sizes", "--dry-run", "--max-shard-size", size);
+    return /files=(\d+)/.exec(line)?.[1];
+  };
+  assertEquals(await Promise.all(["15000", "15KB", "15kb", "0.015MB"].map(files)), ["5", "5", "5", "5"]);
+  assertEquals(await Promise.all(["12KiB", "12288B", "1TB", "1TiB"].map(files)), ["5", "5", undefined, undefined]);
+});

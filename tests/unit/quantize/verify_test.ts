@@ -106,7 +106,8 @@ for (const bits of [4, 8] as const) {
         const result = await verify(openCheckpoint(directory), { threads });
         // 320 x 64, and two layers of 64 x 128 three times, 64 x 64 twice and 32 x 64 twice.
         const blocks = (320 * 64 + 2 * (3 * 64 * 128 + 2 * 64 * 64 + 2 * 32 * 64)) / 32;
-        assertEquals(result, { digests: [expected[`q${bits}`].sha256], blocks });
+        const digest = expected[`q${bits}`].sha256;
+        assertEquals(result, { digests: [digest], digest, blocks });
         const both = await verifyAgainst(openCheckpoint(directory), openCheckpoint(TINY), { threads });
         assertEquals([both.digests, both.blocks], [result.digests, blocks]);
         assertEquals([both.tensors.length, differences(both)], [20, []]);
@@ -294,7 +295,8 @@ Deno.test("verify reads a file that declares no width: there are no blocks in it
   inTemporary(async (directory) => {
     const expected = fixture<Record<string, { sha256: string }>>("tiny/expected.json");
     const result = await verify(openCheckpoint(TINY), { threads: 1 });
-    assertEquals(result, { digests: [expected.float.sha256], blocks: 0 });
+    const digest = expected.float.sha256;
+    assertEquals(result, { digests: [digest], digest, blocks: 0 });
     write(directory, { [WEIGHTS]: safetensors([]) });
     assertEquals((await verify(openCheckpoint(directory), { threads: 2 })).blocks, 0);
   }));
@@ -310,13 +312,15 @@ Deno.test("verify gives one digest for each shard, in the order of their names",
       }),
     });
     const digests = await Promise.all(names.map((name) => sha256(`${directory}/${name}`)));
+    write(`${directory}/one`, { [WEIGHTS]: quantizedFile(4, [stored(4), SCALAR, NORM]) });
+    const digest = await sha256(`${directory}/one/${WEIGHTS}`);
     for (const threads of [1, 2]) {
-      assertEquals(await verify(openCheckpoint(directory), { threads }), { digests, blocks: 16 });
+      assertEquals(await verify(openCheckpoint(directory), { threads }), { digests, digest, blocks: 16 });
     }
     write(`${directory}/source`, { [WEIGHTS]: safetensors([SCALAR, SOURCE, NORM]) });
     const source = openCheckpoint(`${directory}/source`);
     const result = await verifyAgainst(openCheckpoint(directory), source, { threads: 2 });
-    assertEquals([differences(result), result.digests, result.blocks], [[], digests, 16]);
+    assertEquals([differences(result), result.digests, result.digest, result.blocks], [[], digests, digest, 16]);
   }));
 
 Deno.test("verifyAgainst refuses a checkpoint that is not quantized, and a source that is", () =>
