@@ -55,6 +55,12 @@ export { planQuantize } from "./quantize/quantize.ts";
 export type { NewCheckpointOptions, Plan, PlannedTensor, Quantized, QuantizeOptions } from "./quantize/quantize.ts";
 export { planShards } from "./quantize/shards.ts";
 export type { PlannedFile } from "./quantize/shards.ts";
+export { quantizePart } from "./quantize/write_part.ts";
+export type { QuantizedPart } from "./quantize/write_part.ts";
+export { merge, planMerge } from "./quantize/merge.ts";
+export type { Merged, MergedFile, MergedTensor, MergePlan } from "./quantize/merge.ts";
+export type { PartRecord } from "./quantize/part_record.ts";
+export type { Part } from "./quantize/parts.ts";
 export { verify, verifyAgainst } from "./quantize/verify.ts";
 export type { Against, TensorReport, Verified, VerifyOptions } from "./quantize/verify.ts";
 

@@ -10,6 +10,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { closestString } from "@std/text/closest-string";
 import { levenshteinDistance } from "@std/text/levenshtein-distance";
 import { quote } from "../errors.ts";
+import type { Part } from "../quantize/parts.ts";
 import { UsageError } from "./errors.ts";
 import type { Output } from "./output.ts";
 
@@ -19,6 +20,8 @@ export type Type =
   | { readonly kind: "integer"; readonly min: number; readonly max?: number }
   /** A number from `min` (default: 0) to `max`, or above `above` and at most `max`. */
   | { readonly kind: "number"; readonly min?: number; readonly above?: number; readonly max: number }
+  /** One of several parts, as I/N. */
+  | { readonly kind: "part" }
   /** A number of bytes, with a unit or without. */
   | { readonly kind: "size" }
   /** One of several words or numbers. */
@@ -62,6 +65,7 @@ export interface Positional {
 
 /** The type of a value in TypeScript. */
 type Given<T extends Type> = T extends { readonly kind: "integer" | "number" | "size" } ? number
+  : T extends { readonly kind: "part" } ? Part
   : T extends { readonly kind: "choice"; readonly of: readonly (infer C)[] } ? C
   : string;
 
@@ -118,6 +122,8 @@ export const THREADS = {
 } as const satisfies Flag;
 /** `--force` of the commands that write a checkpoint. */
 export const FORCE = { help: "overwrite an existing checkpoint" } as const satisfies Flag;
+/** One of several parts. */
+export const PART = { kind: "part" } as const satisfies Type;
 /** A number of bytes. */
 export const SIZE = { kind: "size" } as const satisfies Type;
 /** The path of a checkpoint. */
@@ -146,7 +152,7 @@ export function valueOf({ type, value }: { readonly type?: Type; readonly value?
   if (value !== undefined || type === undefined) return value;
   if (type.kind === "choice") return type.of.join("|");
   if (type.kind === "path") return { directory: "DIR", file: "FILE", any: "DIR|FILE" }[type.of];
-  return { integer: "N", number: "X", size: "SIZE", text: "TEXT" }[type.kind];
+  return { integer: "N", number: "X", size: "SIZE", part: "I/N", text: "TEXT" }[type.kind];
 }
 
 /** The arguments of a command, after parsing. */
@@ -261,7 +267,12 @@ function arrange(command: Command, words: readonly string[], given: ReadonlyMap<
 }
 
 /** The value of a flag: the given one, or the default. @throws {UsageError} */
-function read(command: Command, name: string, flag: Flag, text: string | undefined): string | number | undefined {
+function read(
+  command: Command,
+  name: string,
+  flag: Flag,
+  text: string | undefined,
+): string | number | Part | undefined {
   if (text !== undefined) return readValue(`--${name}`, flag.type!, text);
   if (!flag.required) return flag.default;
   throw new UsageError(`--${name} ${valueOf(flag)} is missing; see rabbit ${command.name} --help`);
@@ -275,7 +286,7 @@ const UNITS: ReadonlyMap<string, number> = new Map([
 ]);
 
 /** Parses a value. @throws {UsageError} it is empty, or not of the type */
-function readValue(name: string, type: Type, text: string): string | number {
+function readValue(name: string, type: Type, text: string): string | number | Part {
   // An empty path would be the current directory.
   if (text === "") throw new UsageError(`${name} is empty`);
   switch (type.kind) {
@@ -296,6 +307,11 @@ function readValue(name: string, type: Type, text: string): string | number {
         above === undefined ? `a number of ${min} to ${max}` : `a number above ${above}, to ${max}`,
         text,
       );
+    }
+    case "part": {
+      const [, number, count] = /^(\d{1,5})\/(\d{1,5})$/.exec(text)?.map(Number) ?? [];
+      if (number >= 1 && number <= count) return { number, count };
+      throw invalid(name, "I/N: the number of a part, from 1 on, and of all parts, at most 99999", text);
     }
     case "size": {
       const [, number, unit] = /^(\d+(?:\.\d+)?)([A-Za-z]*)$/.exec(text) ?? [];

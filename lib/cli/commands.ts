@@ -16,6 +16,7 @@ import { inferCommand } from "./infer.ts";
 import { inspectCommand } from "./inspect.ts";
 import { manCommand } from "./man.ts";
 import { matmulCommand } from "./matmul.ts";
+import { mergeCommand } from "./merge.ts";
 import { quantizeCommand } from "./quantize.ts";
 import { reportCommand } from "./report.ts";
 import { verifyCommand } from "./verify.ts";
@@ -23,6 +24,7 @@ import { VERSION } from "./version.ts";
 
 const table: Command[] = [
   quantizeCommand,
+  mergeCommand,
   verifyCommand,
   inspectCommand,
   compareCommand,

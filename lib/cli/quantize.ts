@@ -6,13 +6,16 @@
 
 import { openCheckpoint } from "../format/checkpoint.ts";
 import { DEFAULT_WIDTH, SCALE_RULES, WIDTHS } from "../format/blocks.ts";
-import { checkTarget, planQuantize, quantize } from "../quantize/quantize.ts";
+import { checkTarget, planQuantize, quantize, type Quantized } from "../quantize/quantize.ts";
+import { type Part, planPart } from "../quantize/parts.ts";
+import { quantizePart } from "../quantize/write_part.ts";
 import { plannedName, planShards } from "../quantize/shards.ts";
 import { methodOf } from "../library/calibration.ts";
 import { quantizeCalibrated } from "../library/quantize.ts";
 import { join } from "@std/path/join";
-import { CHECKPOINT, command, DIRECTORY, FORCE, SIZE, THREADS } from "./arguments.ts";
+import { CHECKPOINT, command, DIRECTORY, FORCE, PART, SIZE, THREADS } from "./arguments.ts";
 import { CALIBRATION_FLAGS, calibrationOf, withCalibrationBar } from "./calibrate.ts";
+import type { Watch } from "../pace.ts";
 import { UsageError } from "./errors.ts";
 import { Fixed, warn, withBar } from "./output.ts";
 import { list } from "./help.ts";
@@ -55,6 +58,10 @@ export const quantizeCommand = command({
       unset: "one file",
       help: "write shards of at most this many bytes of tensors, such as 5GB, and their index",
     },
+    shard: {
+      type: PART,
+      help: "write part I of N alone, in a directory that all parts share; rabbit merge OUT puts them together",
+    },
     threads: THREADS,
     force: FORCE,
     "dry-run": { help: "check the headers and print what would be written, but write nothing" },
@@ -62,23 +69,26 @@ export const quantizeCommand = command({
   example: "rabbit quantize SmolLM2-135M SmolLM2-135M-q8 --bits 8",
   async run(args, out) {
     const { positionals: [path, directory], values } = args;
-    const { bits, rule, calibrate, "max-shard-size": shardBytes, threads, force, "dry-run": dry } = values;
-    if (calibrate !== undefined && shardBytes !== undefined) {
-      throw new UsageError("--calibrate and --max-shard-size exclude each other: a calibrated checkpoint is one file");
-    }
+    const { bits, rule, "max-shard-size": shardBytes, shard: part, threads, force, "dry-run": dry } = values;
+    checkShards(values);
     const source = openCheckpoint(path);
     const width = WIDTHS.find((format) => format.bits === bits)!;
-    const plan = planShards(planQuantize(source, width, rule), shardBytes ?? Infinity);
+    const whole = planShards(planQuantize(source, width, rule), shardBytes ?? Infinity);
+    const plan = part === undefined ? whole : planPart(whole, part);
     const planned = await calibrationOf(args, plan);
-    if (dry) checkTarget(plan, directory, force, planned && true);
+    if (dry && part === undefined) checkTarget(plan, directory, force, planned && true);
+    const byRule = (watch: Watch): Promise<Quantized & { readonly skipped?: boolean }> => {
+      const options = { threads, force, ...watch };
+      return part === undefined ? quantize(plan, directory, options) : quantizePart(whole, directory, part, options);
+    };
     const write = () => {
       return planned
         ? withCalibrationBar("quantize", planned, threads, (options) => {
           return quantizeCalibrated(planned, directory, { force, ...options });
         })
-        : withBar("quantize", plan.sourceBytes, (watch) => quantize(plan, directory, { threads, force, ...watch }));
+        : withBar("quantize", plan.sourceBytes, byRule);
     };
-    const done = dry ? undefined : await write();
+    const done: Quantized & { readonly skipped?: boolean } | undefined = dry ? undefined : await write();
     for (const name of done?.missing ?? []) {
       warn("quantize", `${source.directory} has no ${name}, so the new checkpoint has none`);
     }
@@ -88,6 +98,8 @@ export const quantizeCommand = command({
     out.line({
       dry_run: dry || undefined,
       model: join(directory, plannedName(plan)),
+      shard: part && `${part.number}/${part.count}`,
+      skipped: done?.skipped || undefined,
       files: plan.files.length > 1 ? plan.files.length : undefined,
       bytes: plan.bytes,
       source_bytes: plan.sourceBytes,
@@ -107,3 +119,24 @@ export const quantizeCommand = command({
     return 0;
   },
 });
+
+/** @throws {UsageError} flags exclude each other */
+function checkShards(
+  { rule, calibrate, "max-shard-size": size, shard }: {
+    readonly rule: string;
+    readonly calibrate?: unknown;
+    readonly "max-shard-size"?: number;
+    readonly shard?: Part;
+  },
+): void {
+  if (calibrate !== undefined && size !== undefined) {
+    throw new UsageError("--calibrate and --max-shard-size exclude each other: a calibrated checkpoint is one file");
+  }
+  if (shard === undefined) return;
+  if (size !== undefined) {
+    throw new UsageError("--shard and --max-shard-size exclude each other: the parts become the shards");
+  }
+  const other = calibrate !== undefined ? "calibrate" : rule !== SCALE_RULES[0] ? "rule" : undefined;
+  if (other === undefined) return;
+  throw new UsageError(`--shard and --${other} exclude each other: parts are made by the format's own rule`);
+}

@@ -8,8 +8,9 @@ import { CheckpointError } from "../errors.ts";
 import { bytesOf, type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import type { PlannedCalibration } from "../library/calibration.ts";
 import { planRederivation, runRederivation } from "../library/rederive.ts";
-import { type Verified, verify, verifyAgainst } from "../quantize/verify.ts";
-import { CHECKPOINT, command, THREADS } from "./arguments.ts";
+import type { Part } from "../quantize/parts.ts";
+import { type Verified, verify, verifyAgainst, type VerifyOptions } from "../quantize/verify.ts";
+import { CHECKPOINT, command, PART, THREADS } from "./arguments.ts";
 import { CALIBRATE, sourcesOf, withCalibrationBar } from "./calibrate.ts";
 import { NotSound, UsageError } from "./errors.ts";
 import { Fixed, interruptible, type Output, withBar } from "./output.ts";
@@ -34,13 +35,18 @@ export const verifyCommand = command({
       unset: "text that is sampled from the model",
       help: "with --rederive: the texts that the checkpoint was calibrated with, in their order",
     },
+    shard: {
+      type: PART,
+      help: "check part I of N alone, for one of N machines; the digest is left out",
+    },
     threads: THREADS,
   },
   verdict: "0 valid (and equal to its source), 1 invalid or different",
   example: "rabbit verify SmolLM2-135M-q8 --against SmolLM2-135M",
-  async run({ positionals: [path], values: { against, rederive, calibrate, threads } }, out) {
+  async run({ positionals: [path], values: { against, rederive, calibrate, shard: part, threads } }, out) {
     if (rederive && against === undefined) throw new UsageError("--rederive needs the source; give it with --against");
     if (calibrate && !rederive) throw new UsageError("--calibrate is for --rederive, which is not given");
+    if (rederive && part) throw new UsageError("--rederive and --shard exclude each other: a calibration is one run");
     const source = against === undefined ? undefined : openCheckpoint(against);
     try {
       const checkpoint = openCheckpoint(path);
@@ -50,7 +56,7 @@ export const verifyCommand = command({
         })
         : undefined;
       const sound = await withBar("verify", bytesOf(checkpoint), (watch) => {
-        const options = { threads, ...watch };
+        const options = { threads, part, ...watch };
         return source ? compareWith(checkpoint, source, options, out) : check(checkpoint, options, out);
       });
       const same = sound && (planned === undefined || await runAgain(planned, checkpoint, threads, out));
@@ -66,10 +72,10 @@ export const verifyCommand = command({
   },
 });
 
-type Options = Parameters<typeof verify>[1];
+type Options = VerifyOptions;
 
 async function check(checkpoint: Checkpoint, options: Options, out: Output): Promise<boolean> {
-  summarize(checkpoint, await verify(checkpoint, options), out);
+  summarize(checkpoint, await verify(checkpoint, options), options, out);
   return true;
 }
 
@@ -95,7 +101,7 @@ async function compareWith(
 ): Promise<boolean> {
   const against = await verifyAgainst(checkpoint, source, options);
   const { tensors, rms } = against;
-  summarize(checkpoint, against, out);
+  summarize(checkpoint, against, options, out);
   for (const report of tensors) {
     const error = report.rms === undefined ? undefined : new Fixed(report.rms, 6);
     out.item("list", {
@@ -124,11 +130,13 @@ async function compareWith(
 function summarize(
   checkpoint: Checkpoint,
   { digests, digest, blocks, quantization }: Verified,
+  { part }: { readonly part?: Part },
   out: Output,
 ): void {
   const quantized = checkpoint.tensors.filter(({ dtype }) => dtype === checkpoint.width?.name).length;
   out.line({
     model: nameOf(checkpoint),
+    shard: part && `${part.number}/${part.count}`,
     bytes: bytesOf(checkpoint),
     format: checkpoint.width?.declaration ?? "none",
     tensors: checkpoint.tensors.length,

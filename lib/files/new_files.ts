@@ -302,8 +302,8 @@ function lock(path: string): Disposable | null {
   }
 }
 
-/** Whether a file contains exactly these bytes. */
-function holds(path: string, bytes: Uint8Array): boolean {
+/** Whether there is a regular file with exactly these bytes. @throws {SystemError} */
+export function holds(path: string, bytes: Uint8Array): boolean {
   const info = linkStat(path);
   if (info?.isFile !== true || info.size !== bytes.length) return false;
   const there = readRegular(path, bytes.length);

@@ -163,6 +163,16 @@ export function readRegular(path: string, limit: number): Uint8Array {
   }
 }
 
+/** Whether a regular file begins with these bytes. @throws {CheckpointError} not a regular file @throws {SystemError} */
+export function beginsWith(path: string, bytes: Uint8Array): boolean {
+  const opened = openRegular(path);
+  using file = opened.file;
+  if (opened.bytes < bytes.length) return false;
+  const start = new Uint8Array(bytes.length);
+  readAt(file, path, 0, start);
+  return start.every((byte, n) => byte === bytes[n]);
+}
+
 /** Whether a file or directory exists, following links. @throws {SystemError} it can't be determined */
 export function exists(path: string): boolean {
   try {

@@ -75,6 +75,8 @@ export interface Tensor {
   readonly file: number;
   /** Offset in that file. */
   readonly offset: number;
+  /** If it is some rows of a matrix: the number of its first row there. */
+  readonly firstRow?: number;
 }
 
 /** A file of a checkpoint. */
@@ -229,7 +231,14 @@ export class TensorReader {
   }
 }
 
-function collect(path: string, directory: string, paths: string[]): Checkpoint {
+/**
+ * Reads the headers of several files, as one list of tensors.
+ *
+ * @param path the path of the checkpoint, for messages
+ * @throws {CheckpointError} a header is invalid, or the files declare different widths
+ * @throws {SystemError}
+ */
+export function collect(path: string, directory: string, paths: string[]): Checkpoint {
   const files: Checkpoint["files"][number][] = [];
   const tensors: Tensor[] = [];
   let width: BlockFormat | undefined;

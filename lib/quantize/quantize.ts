@@ -361,7 +361,7 @@ export function checkEncoded(
   const { source, from } = tensor;
   const index = first + result.unencodable;
   const perRow = source.shape[1] / BLOCK;
-  const row = Math.floor(index / perRow);
+  const row = (source.firstRow ?? 0) + Math.floor(index / perRow);
   const block = index % perRow;
   const { path, version } = plan.source.files[source.file];
   const bytes = new Uint8Array(BLOCK * from!.blockBytes);

@@ -15,6 +15,7 @@ import { notFinite } from "../format/not_finite.ts";
 import { readAt, reopen } from "../files/read.ts";
 import { sha256 } from "../files/write.ts";
 import type { Watch } from "../pace.ts";
+import { type Part, partOf, type Slice, slicePlanned, sliceTensor } from "./parts.ts";
 import { threadCount } from "../kernels/workers.ts";
 import { checkEncoded, type ChunkPlace, type PlannedTensor, planQuantize, tensorChunks } from "./quantize.ts";
 
@@ -22,15 +23,17 @@ import { checkEncoded, type ChunkPlace, type PlannedTensor, planQuantize, tensor
 export interface VerifyOptions extends Watch {
   /** Threads to use (default: one for each processor). */
   readonly threads?: number;
+  /** Check one of several parts alone; the digests are left out. */
+  readonly part?: Part;
 }
 
 /** The result of {@link verify}. */
 export interface Verified {
-  /** SHA-256 of each file, in hexadecimal. */
+  /** SHA-256 of each file, in hexadecimal; empty for a part. */
   readonly digests: readonly string[];
   /**
    * SHA-256 of the checkpoint as one file, in hexadecimal: of a quantized checkpoint in shards, the file that it is without
-   * them. Undefined for a float checkpoint in shards.
+   * them. Undefined for a float checkpoint in shards, and for a part.
    */
   readonly digest?: string;
   /** Number of quantized blocks. */
@@ -78,14 +81,15 @@ export interface Against extends Verified {
  */
 export async function verify(
   from: Checkpoint | string,
-  { threads, signal, progress }: VerifyOptions = {},
+  { threads, part, signal, progress }: VerifyOptions = {},
 ): Promise<Verified> {
   const checkpoint = typeof from === "string" ? openCheckpoint(from) : from;
   const { width } = checkpoint;
   const quantization = quantizationOf(checkpoint);
-  const digests = await Digests.of(checkpoint);
+  const tensors = partOfTensors(checkpoint.tensors, part).map(({ tensor, rows }) => sliceTensor(tensor, rows));
+  const digests = part ? undefined : await Digests.of(checkpoint);
   const chunks = function* (): Generator<Tagged<{ tensor: Tensor; first: number }>> {
-    for (const tensor of checkpoint.tensors) {
+    for (const tensor of tensors) {
       const unit = tensor.dtype === width?.name ? width.blockBytes : 1;
       const units = tensor.bytes / unit;
       const most = Math.floor(CHUNK_BYTES / unit);
@@ -97,16 +101,16 @@ export async function verify(
       }
     }
   };
-  const dataBytes = checkpoint.tensors.reduce((sum, { bytes }) => sum + bytes, 0);
+  const dataBytes = tensors.reduce((sum, { bytes }) => sum + bytes, 0);
   let blocks = 0;
   let done = 0;
   await runChunks(checkpoint.files, chunks(), threadCount(threads), ({ tensor, first }, chunk, result, bytes) => {
     checkScale(checkpoint, tensor, first, result);
     blocks += chunk.blocks?.count ?? 0;
-    digests.update(chunk.stored!.file, bytes);
+    digests?.update(chunk.stored!.file, bytes);
     progress?.(done += bytes.length, dataBytes);
   }, signal);
-  return { ...digests.finish(checkpoint, quantization), blocks, ...quantization && { quantization } };
+  return { ...finish(digests, checkpoint, quantization), blocks, ...quantization && { quantization } };
 }
 
 /**
@@ -121,7 +125,7 @@ export async function verify(
 export async function verifyAgainst(
   from: Checkpoint | string,
   sourceFrom: Checkpoint | string,
-  { threads, signal, progress }: VerifyOptions = {},
+  { threads, part, signal, progress }: VerifyOptions = {},
 ): Promise<Against> {
   const [checkpoint, source] = [from, sourceFrom].map((each) => typeof each === "string" ? openCheckpoint(each) : each);
   const format = checkpoint.width;
@@ -135,28 +139,30 @@ export async function verifyAgainst(
   const calibrated = quantization?.calibration !== undefined;
   const plan = planQuantize(source, format, quantization?.method === "signed" ? "signed" : "absmax");
   const planned = new Map(plan.tensors.map((tensor) => [tensor.source.name, tensor]));
-  const digests = await Digests.of(checkpoint);
+  const slices = partOfTensors(checkpoint.tensors, part);
+  const digests = part ? undefined : await Digests.of(checkpoint);
   const reports = new Map<string, { -readonly [K in keyof TensorReport]: TensorReport[K] }>();
   const sums = new Map<string, { errors: number; squares: number }>();
   const shift = checkpoint.files.length;
   // Chunks of a tensor that cannot be compared have no tag: they are only hashed.
   const chunks = function* (): Generator<Tagged<ChunkPlace & { stored: Tensor } | undefined>> {
-    for (const stored of checkpoint.tensors) {
-      const tensor = planned.get(stored.name);
-      const problem = mismatch(stored, tensor);
+    for (const { tensor: whole, rows } of slices) {
+      const tensor = planned.get(whole.name);
+      const problem = mismatch(whole, tensor);
+      const stored = sliceTensor(whole, rows);
       const report = { name: stored.name, equal: problem === undefined, problem };
       reports.set(stored.name, calibrated && tensor?.from ? { ...report, calibrated } : report);
       if (problem !== undefined) {
         yield* plainChunks(stored);
         continue;
       }
-      for (const { chunk, tag } of tensorChunks(tensor!, plan, stored, "stored")) {
+      for (const { chunk, tag } of tensorChunks(slicePlanned(tensor!, rows), plan, stored, "stored")) {
         const source = { ...chunk.source!, file: chunk.source!.file + shift };
         yield { chunk: { ...chunk, source }, tag: { ...tag, stored } };
       }
     }
   };
-  const dataBytes = checkpoint.tensors.reduce((sum, { bytes }) => sum + bytes, 0);
+  const dataBytes = slices.reduce((sum, { tensor, rows }) => sum + sliceTensor(tensor, rows).bytes, 0);
   let blocks = 0;
   let done = 0;
   await runChunks(
@@ -164,7 +170,7 @@ export async function verifyAgainst(
     chunks(),
     threadCount(threads),
     (place, chunk, result, bytes) => {
-      digests.update(chunk.stored!.file, bytes);
+      digests?.update(chunk.stored!.file, bytes);
       progress?.(done += bytes.length, dataBytes);
       if (place === undefined) return;
       const { stored, first, tensor } = place;
@@ -185,8 +191,9 @@ export async function verifyAgainst(
     },
     signal,
   );
+  const names = new Set(checkpoint.tensors.map(({ name }) => name));
   for (const name of planned.keys()) {
-    if (!reports.has(name)) reports.set(name, { name, equal: false, problem: "missing from the quantized checkpoint" });
+    if (!names.has(name)) reports.set(name, { name, equal: false, problem: "missing from the quantized checkpoint" });
   }
   const total = { errors: 0, squares: 0 };
   for (const [name, { errors, squares }] of sums) {
@@ -195,12 +202,24 @@ export async function verifyAgainst(
     total.squares += squares;
   }
   return {
-    ...digests.finish(checkpoint, quantization),
+    ...finish(digests, checkpoint, quantization),
     blocks,
     ...quantization && { quantization },
     tensors: [...reports.values()],
     rms: relative(total.errors, total.squares),
   };
+}
+
+function partOfTensors(tensors: readonly Tensor[], part: Part | undefined): Slice<Tensor>[] {
+  return part ? partOf(tensors, part) : tensors.map((tensor) => ({ tensor }));
+}
+
+function finish(
+  digests: Digests | undefined,
+  checkpoint: Checkpoint,
+  quantization: Quantization | undefined,
+): Pick<Verified, "digests" | "digest"> {
+  return digests?.finish(checkpoint, quantization) ?? { digests: [] };
 }
 
 function relative(errors: number, squares: number): number {
@@ -226,13 +245,14 @@ function* plainChunks(tensor: Tensor): Generator<Tagged<undefined>> {
 
 function blockAt(tensor: Tensor, index: number): { row: number; block: number } {
   const perRow = tensor.shape[1] / BLOCK;
-  return { row: Math.floor(index / perRow), block: index % perRow };
+  return { row: (tensor.firstRow ?? 0) + Math.floor(index / perRow), block: index % perRow };
 }
 
 function checkScale(checkpoint: Checkpoint, tensor: Tensor, first: number, result: ChunkResult): void {
   if (result.badScale < 0) return;
   const place = { path: checkpoint.files[tensor.file].path, tensor: tensor.name };
-  throw notFinite(place, BLOCK, tensor.shape[1], first + result.badScale);
+  const before = (tensor.firstRow ?? 0) * tensor.shape[1] / BLOCK;
+  throw notFinite(place, BLOCK, tensor.shape[1], before + first + result.badScale);
 }
 
 /**

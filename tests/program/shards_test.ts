@@ -133,3 +133,57 @@ Deno.test("--max-shard-size takes a number of bytes, with a unit or without", as
   assertEquals(await Promise.all(["15000", "15KB", "15kb", "0.015MB"].map(files)), ["5", "5", "5", "5"]);
   assertEquals(await Promise.all(["12KiB", "12288B", "1TB", "1TiB"].map(files)), ["5", "5", undefined, undefined]);
 });
+
+Deno.test("quantize --shard writes parts, verify --shard checks them, and merge makes the checkpoint of one run", async () => {
+  const { q4 } = fixture<Record<string, { sha256: string; bytes: number }>>("tiny/expected.json");
+  const numbers = ["2/3", "3/3", "1/3"];
+  for (const part of numbers) {
+    const [first, second] = await lines("quantize", TINY, "parts", "--shard", part);
+    const name = `model-0000${part[0]}-of-00003.safetensors`;
+    assert(first.startsWith(`QUANT model=parts/${name} shard=${part} bytes=`), first);
+    assert(second.endsWith(` digest=${await sha256(`${cwd}/parts/${name}`)}`), second);
+    const [again] = await lines("quantize", TINY, "parts", "--shard", part);
+    assertEquals(again, first.replace(`shard=${part}`, `shard=${part} skipped=true`));
+  }
+  const merged = await lines("merge", "parts");
+  const bytes = tree(`${cwd}/parts`).filter((name) => name.endsWith(".safetensors")).reduce((sum, name) => {
+    return sum + Deno.statSync(`${cwd}/parts/${name}`).size;
+  }, 0);
+  assertEquals(merged, [
+    `MERGE model=parts/${INDEX} files=3 bytes=${bytes} parts=3 tensors=20 bits=4`,
+    `MERGE digest=${q4.sha256}`,
+  ]);
+  for (const part of numbers) {
+    const checked = await lines("verify", "parts", "--shard", part, "--against", TINY);
+    assertEquals(checked.at(-1), "VERIFY OK");
+    assert(checked[0].startsWith(`VERIFY model=parts shard=${part} `), checked[0]);
+    assert(!checked.some((line) => line.includes("digest=")));
+  }
+  assertEquals(await lines("merge", "parts", "--single"), [
+    `MERGE model=parts/${WEIGHTS} bytes=${q4.bytes} parts=3 tensors=20 bits=4`,
+    `MERGE digest=${q4.sha256}`,
+  ]);
+  assertEquals(await sha256(`${cwd}/parts/${WEIGHTS}`), q4.sha256);
+});
+
+Deno.test("merge and --shard are refused in one line that says what to do", async () => {
+  const refused = async (message: string, ...args: string[]) => {
+    assertEquals(await rabbit(cwd, args), { code: 2, out: "", err: `rabbit: ${args[0]}: ${message}\n` });
+  };
+  for (const part of ["0/2", "3/2", "1", "1/0", "a/b", "1/100000", "-1/2", "1/2/3"]) {
+    const wanted = "--shard takes I/N: the number of a part, from 1 on, and of all parts, at most 99999";
+    await refused(`${wanted}, found ${JSON.stringify(part)}`, "quantize", TINY, "bad", "--shard", part);
+  }
+  await refused(
+    "--shard and --max-shard-size exclude each other: the parts become the shards",
+    ...["quantize", TINY, "bad", "--shard", "1/2", "--max-shard-size", "1GB"],
+  );
+  await refused("cannot read nowhere: no such file or directory", "merge", "nowhere");
+  await lines("quantize", TINY, "bad", "--shard", "1/2");
+  await refused("bad: part 2 of 2 is missing or not finished; write it, and merge again", "merge", "bad");
+  await refused(
+    `bad: has shards such as "model-00001-of-00002.safetensors", but no ${INDEX} that lists them; fetch that as well`,
+    "inspect",
+    "bad",
+  );
+});
