@@ -70,7 +70,7 @@ export { advise } from "./library/advise.ts";
 export type { Advice, AdviseOptions, WidthAdvice } from "./library/advise.ts";
 export type { Answers, Rule } from "./measure/advise.ts";
 export type { Distribution, Pair } from "./measure/distribution.ts";
-export type { Difference, Divergence, Estimate } from "./measure/metrics.ts";
+export type { Difference, Divergence, Estimate, Observations } from "./measure/metrics.ts";
 export type { Decoder } from "./measure/compare.ts";
 export type { TextModel } from "./measure/group.ts";
 

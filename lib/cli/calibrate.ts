@@ -60,12 +60,20 @@ export const CALIBRATION_FLAGS = {
 
 /** Prints how the blocks of a checkpoint were chosen, where quantization.json says it. */
 export function printMethod(checkpoint: Checkpoint, out: Output): void {
+  const fields = methodFields(checkpoint);
+  if (fields !== undefined) out.group("quantization", fields);
+}
+
+/** How the blocks of a checkpoint were chosen, where quantization.json says it. */
+export function methodFields(
+  checkpoint: Checkpoint,
+): Readonly<Record<string, string | number | undefined>> | undefined {
   const quantization = quantizationOf(checkpoint);
-  if (quantization === undefined) return;
+  if (quantization === undefined) return undefined;
   const { method, version, calibration } = quantization;
   const { texts, ...parameters } = calibration ?? { texts: [] };
   const names = texts.map(({ file }) => file).join(",") || undefined;
-  out.group("quantization", { method, version, texts: names, ...parameters });
+  return { method, version, texts: names, ...parameters };
 }
 
 /**

@@ -13,7 +13,7 @@ import { readJsonObject } from "../format/json.ts";
 import { exists } from "../files/read.ts";
 import published from "../measure/published.json" with { type: "json" };
 import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts";
-import { CHECKPOINT, command, COUNT, FILE, THREADS } from "./arguments.ts";
+import { CHECKPOINT, command, COUNT, FILE, PART, THREADS } from "./arguments.ts";
 import { printMethod } from "./calibrate.ts";
 import { UsageError } from "./errors.ts";
 import { decoderOf, memory, PROMPT_FLAGS, promptOf } from "./model.ts";
@@ -53,6 +53,12 @@ export const compareCommand = command({
       help: "expected tokens (JSON with prompt_ids and tokens)",
     },
     ...TEXT_FLAGS,
+    shard: {
+      type: PART,
+      help:
+        "with --text: measure windows I, I + N and so on, and print a line of JSON for each; rabbit merge puts the lines " +
+        "of all parts together",
+    },
     threads: THREADS,
   },
   verdict: "0 the answer is kept (or the text is measured), 1 the tokens differ",
@@ -68,8 +74,9 @@ export const compareCommand = command({
     const { steps, threads } = args.values;
     const float = openModel(floatPath, configPath);
     const quant = openQuantized(quantPath, float, configPath);
-    printMethod(quant.checkpoint, out);
     const asked = textOf(args);
+    // A part prints lines of JSON alone.
+    if (asked?.part === undefined) printMethod(quant.checkpoint, out);
     if (asked !== undefined) return await compareText(float, quant, asked, threads, out);
     const prompt = await promptOf(args, float);
     const reference = referenceOf(args.values.reference, float, prompt);

@@ -5,13 +5,15 @@
  */
 
 import { longestContext } from "../model/config.ts";
-import { predictText as predict } from "../library/compare.ts";
+import { predictText as predict, predictWindows } from "../library/compare.ts";
+import { describeText, type WindowedFile, windowLine, windowsOfPart } from "../library/text_parts.ts";
 import type { Model } from "../model/load.ts";
 import { readText } from "../files/read.ts";
 import { type Divergence, type Figure, type PredictionFigures, predictionFigures } from "../measure/metrics.ts";
-import { fedTokens, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
+import { fedTokens, WINDOW, windowsOf } from "../measure/perplexity.ts";
 import { type Arguments, COUNT, type Detail, FILE, type Flags, type Values } from "./arguments.ts";
-import { warnOfOverlap } from "./calibrate.ts";
+import { methodFields, warnOfOverlap } from "./calibrate.ts";
+import type { Part } from "../quantize/parts.ts";
 import { UsageError } from "./errors.ts";
 import { memory, textIds, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
@@ -63,31 +65,25 @@ interface Asked {
   readonly path: string;
   readonly window?: number;
   readonly stride?: number;
+  readonly part?: Part;
 }
 
 /** The values of {@link TEXT_FLAGS}. */
 type TextValues = Values<typeof TEXT_FLAGS>;
 
 /** The text to measure, if one is given. @throws {UsageError} flags exclude each other */
-export function textOf({ values: { text: path, window, stride }, given }: Arguments<TextValues>): Asked | undefined {
+export function textOf(
+  { values: { text: path, window, stride, shard: part }, given }: Arguments<TextValues & { readonly shard?: Part }>,
+): Asked | undefined {
   const first = (names: readonly string[]) => names.find((name) => given.has(name));
   if (path === undefined) {
-    const stray = first(["window", "stride"]);
+    const stray = first(["window", "stride", "shard"]);
     if (stray !== undefined) throw new UsageError(`--${stray} is for --text, which is not given`);
     return undefined;
   }
   const other = first(["ids", "prompt", "steps", "reference"]);
   if (other !== undefined) throw new UsageError(`--text and --${other} exclude each other: a text is not a prompt`);
-  return { path, window, stride };
-}
-
-/** A text file, divided into windows. */
-export interface WindowedFile {
-  readonly file: string;
-  readonly ids: readonly number[];
-  readonly window: number;
-  readonly stride: number;
-  readonly windows: readonly Window[];
+  return { path, window, stride, part };
 }
 
 /**
@@ -141,18 +137,39 @@ export async function compareText(
 ): Promise<number> {
   const text = openText(asked, [float, quant]);
   await warnOfOverlap("--text", asked.path, [quant.checkpoint]);
+  if (asked.part !== undefined) return await comparePart(float, quant, text, asked.part, threads, out);
   const [measured] = await predictText("compare", float, [quant], text, threads);
   const { file, ids, windows, window, stride } = text;
-  out.group("text", {
-    file,
-    tokens: ids.length,
-    windows: windows.length,
-    window,
-    stride,
-    scored: measured.scored,
-  });
-  for (const [word, fields] of Object.entries(divergenceFields(predictionFigures(measured)))) out.group(word, fields);
+  printText({ file, tokens: ids.length, windows: windows.length, window, stride }, measured, out);
   out.group("memory", { models: "both", peak_rss: memory().peak });
+  return 0;
+}
+
+/** Prints the results of a text. */
+export function printText(fields: Fields, measured: Divergence, out: Output): void {
+  out.group("text", { ...fields, scored: measured.scored });
+  for (const [word, fields] of Object.entries(divergenceFields(predictionFigures(measured)))) out.group(word, fields);
+}
+
+/** Measures the windows of a part and prints a line for each. */
+async function comparePart(
+  float: Model,
+  quant: Model,
+  text: WindowedFile,
+  part: Part,
+  threads: number,
+  out: Output,
+): Promise<number> {
+  const numbers = windowsOfPart(text, part);
+  const windows = numbers.map((window) => text.windows[window]);
+  const run = { ...await describeText(float, quant, text), quantization: methodFields(quant.checkpoint) };
+  const measured = windows.length === 0 ? [] : await withBar(
+    "compare",
+    fedTokens(windows),
+    (watch) => predictWindows(float, [quant], { ...text, windows }, { threads, ...watch }),
+    tokensPerSecond,
+  );
+  out.records(measured.map(([window], n) => windowLine(run, numbers[n], window)));
   return 0;
 }
 

@@ -1,30 +1,49 @@
 /**
- * `rabbit merge`: puts the parts of a checkpoint together.
+ * `rabbit merge`: puts the parts of a checkpoint or of a measurement together.
  *
  * @module
  */
 
+import { readText, stat } from "../files/read.ts";
+import { mergeWindows } from "../library/text_parts.ts";
 import { merge, planMerge } from "../quantize/merge.ts";
-import { command, DIRECTORY, FORCE } from "./arguments.ts";
-import { withBar } from "./output.ts";
+import { command, FORCE } from "./arguments.ts";
+import { printText } from "./compare_text.ts";
+import { UsageError } from "./errors.ts";
+import { type Output, withBar } from "./output.ts";
+
+/** The size limit of a file of lines: about a hundred bytes for each scored token. */
+const MAX_LINES_BYTES = 400_000_000;
 
 /** `rabbit merge` */
 export const mergeCommand = command({
   name: "merge",
-  summary: "put together the parts that quantize --shard wrote",
-  positionals: [{ name: "OUT", type: DIRECTORY, help: "the directory of the parts, which becomes the checkpoint" }],
+  summary: "put together the parts that quantize --shard or compare --text --shard made",
+  positionals: [
+    {
+      name: "PARTS",
+      type: { kind: "path", of: "any" },
+      many: true,
+      help: "the directory of the parts, which becomes the checkpoint; or the files of lines",
+    },
+  ],
   flags: {
     single: { help: "make one file, not shards" },
     force: FORCE,
   },
   details: [
-    "Every part must be there, of the same source, width and number of parts, with the digest that its record names. The " +
-    "parts become the shards, and their index is written. With --single, or if a matrix is divided between parts, the " +
-    "data is copied into new files, and the parts are removed. The digest is that of the checkpoint that quantize " +
-    "without --shard writes.",
+    "Of a directory, every part must be there, of the same source, width and number of parts, with the digest that its " +
+    "record names. The parts become the shards, and their index is written. With --single, or if a matrix is divided " +
+    "between parts, the data is copied into new files, and the parts are removed. The digest is that of the checkpoint " +
+    "that quantize without --shard writes.",
+    "Of files with the lines of compare --text --shard, every window must be there. The lines that compare --text prints " +
+    "for the whole text are printed, without that of the memory.",
   ],
   example: "rabbit merge SmolLM2-135M-q8",
-  async run({ positionals: [directory], values: { single, force } }, out) {
+  async run({ positionals: paths, values: { single, force } }, out) {
+    const directory = paths.find((path) => stat(path).isDirectory);
+    if (directory === undefined) return mergeLines(paths, { single, force }, out);
+    if (paths.length > 1) throw new UsageError(`${directory} is a directory, which is merged alone; give only that`);
     const plan = planMerge(directory, single);
     const total = plan.parts.files.reduce((sum, { bytes }) => sum + bytes, 0);
     const { model, digest } = await withBar("merge", total, (watch) => merge(plan, { force, ...watch }));
@@ -40,3 +59,17 @@ export const mergeCommand = command({
     return 0;
   },
 });
+
+/** Merges lines of windows, and prints the results as compare does. */
+function mergeLines(paths: readonly string[], switches: Readonly<Record<string, boolean>>, out: Output): number {
+  const stray = Object.keys(switches).find((name) => switches[name]);
+  if (stray !== undefined) throw new UsageError(`--${stray} is for a directory, and ${paths[0]} is a file`);
+  const files = function* (): Generator<readonly [string, string]> {
+    for (const path of paths) yield [path, readText(path, MAX_LINES_BYTES)];
+  };
+  const { run: { quantization, file, tokens, windows, length: window, stride }, measured } = mergeWindows(files());
+  out.name = "COMPARE";
+  if (quantization !== undefined) out.group("quantization", quantization);
+  printText({ file, tokens, windows, window, stride }, measured, out);
+  return 0;
+}

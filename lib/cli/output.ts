@@ -31,8 +31,17 @@ export class Output {
   #stream = STDOUT;
   /** Whether the reader has closed the pipe. */
   #unread = false;
+  /** Whether to print a JSON object at the end. */
+  #json: boolean;
 
-  constructor(readonly name: string, readonly json: boolean) {}
+  constructor(public name: string, json: boolean) {
+    this.#json = json;
+  }
+
+  /** Whether a JSON object is printed instead of lines. */
+  get json(): boolean {
+    return this.#json;
+  }
 
   /** Prints the results that follow to standard error. */
   divert(): void {
@@ -52,43 +61,49 @@ export class Output {
 
   /** Prints `NAME key=value …`, or adds the keys of `json` to the JSON object. */
   line(fields: Fields, json: Nested = fields): void {
-    if (this.json) Object.assign(this.#object, plain(json));
+    if (this.#json) Object.assign(this.#object, plain(json));
     else this.#print([this.name, ...pairs(fields)].join(" "));
   }
 
   /** Prints `NAME key=value …`, or appends `json` to a list of the JSON object. */
   item(list: string, fields: Fields, json: Nested = fields): void {
-    if (this.json) ((this.#object[list] ??= []) as unknown[]).push(plain(json));
+    if (this.#json) ((this.#object[list] ??= []) as unknown[]).push(plain(json));
     else this.line(fields);
   }
 
   /** Prints `NAME WORD value value …`, or sets the key to the list. */
   list(word: string, values: readonly number[]): void {
-    if (this.json) this.#object[word] = values;
+    if (this.#json) this.#object[word] = values;
     else this.#print([this.name, word, ...values].join(" "));
   }
 
   /** Prints `NAME word key=value …`, or adds `json` as an object of that name. */
   group(word: string, fields: Fields, json: Nested = fields): void {
-    if (this.json) this.#object[word] = plain(json);
+    if (this.#json) this.#object[word] = plain(json);
     else this.#print([this.name, word, ...pairs(fields)].join(" "));
   }
 
   /** Prints `NAME VERDICT`, or sets `verdict`. */
   verdict(word: string): void {
-    if (this.json) this.#object.verdict = word;
+    if (this.#json) this.#object.verdict = word;
     else this.#print(`${this.name} ${word}`);
+  }
+
+  /** Prints lines of JSON as they are, in place of the JSON object. */
+  records(lines: readonly string[]): void {
+    this.#json = false;
+    for (const line of lines) this.#print(line);
   }
 
   /** Prints a text of several lines, or sets the key to it. */
   text(key: string, text: string): void {
-    if (this.json) this.#object[key] = text;
+    if (this.#json) this.#object[key] = text;
     else printText(text);
   }
 
   /** Prints the JSON object, if requested. */
   finish(): void {
-    if (this.json) this.#print(JSON.stringify(this.#object));
+    if (this.#json) this.#print(JSON.stringify(this.#object));
   }
 }
 

@@ -11,7 +11,7 @@ import { threadCount } from "../kernels/workers.ts";
 import { comparing, type Comparison, type Trace, tracing } from "../measure/compare.ts";
 import type { Divergence } from "../measure/metrics.ts";
 import { LOGIT_ROWS } from "../measure/group.ts";
-import { measureText, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
+import { measureWindows, sumOfWindows, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
 import { longestContext } from "../model/config.ts";
 import { LlamaGroup } from "../model/group.ts";
 import { BATCH, type Llama } from "../model/llama.ts";
@@ -173,9 +173,20 @@ export interface WindowedText {
 export async function predictText(
   float: Model,
   quants: readonly Model[],
+  text: WindowedText,
+  options: Watch & { readonly threads?: number },
+): Promise<Divergence[]> {
+  const measured = await predictWindows(float, quants, text, options);
+  return quants.map((_, quant) => sumOfWindows(measured.map((window) => window[quant])));
+}
+
+/** {@link predictText}, with one result for each window and quantized model. */
+export async function predictWindows(
+  float: Model,
+  quants: readonly Model[],
   { ids, window, windows }: WindowedText,
   { threads, ...watch }: Watch & { readonly threads?: number },
-): Promise<Divergence[]> {
+): Promise<Divergence[][]> {
   const pool = new Pool({ threads: threadCount(threads) });
   const { signal } = watch;
   // Short windows share passes.
@@ -188,7 +199,7 @@ export async function predictText(
     const p = await load(float);
     const q: Llama[] = [];
     for (const quant of quants) q.push(await load(quant));
-    return await measureText(new LlamaGroup(pool, p, q), ids, windows, watch);
+    return await measureWindows(new LlamaGroup(pool, p, q), ids, windows, watch);
   } finally {
     pool.close();
   }

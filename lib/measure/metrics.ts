@@ -92,6 +92,20 @@ export function quantile(values: readonly number[], q: number): number {
   return sorted[below] + (sorted[above] - sorted[below]) * (rank - below);
 }
 
+/** The observations of a {@link Divergence}: one number for each scored token, in order. */
+export interface Observations {
+  /** -log p(token). */
+  readonly float: readonly number[];
+  /** -log q(token). */
+  readonly quant: readonly number[];
+  /** The Kullback-Leibler divergence of q from p. */
+  readonly kl: readonly number[];
+  /** q(token) - p(token). */
+  readonly shift: readonly number[];
+  /** Number of tokens where both models have the same most probable token. */
+  readonly same: number;
+}
+
 /**
  * Compares the predictions of a float model and a quantized one on a text, with one observation per scored token. The
  * figures and their definitions are those of llama.cpp's perplexity tool with --kl-divergence
@@ -113,6 +127,21 @@ export class Divergence {
     this.#kl.push(divergenceOf(pair));
     this.#shift.push(Math.exp(q) - Math.exp(p));
     if (pair.topP === pair.topQ) this.#same++;
+  }
+
+  /** Adds the observations of another measurement after those of this one. */
+  append({ float, quant, kl, shift, same }: Observations): void {
+    for (
+      const [to, from] of [[this.#float, float], [this.#quant, quant], [this.#kl, kl], [this.#shift, shift]] as const
+    ) {
+      for (const value of from) to.push(value);
+    }
+    this.#same += same;
+  }
+
+  /** What was added. */
+  get observations(): Observations {
+    return { float: this.#float, quant: this.#quant, kl: this.#kl, shift: this.#shift, same: this.#same };
   }
 
   /** Number of scored tokens. */

@@ -19,7 +19,7 @@ export type { Comparison, Decoder, Observer, Trace } from "./compare.ts";
 export { argmax, Distribution } from "./distribution.ts";
 export type { Pair } from "./distribution.ts";
 export { Difference, Divergence, margin, mean, quantile } from "./metrics.ts";
-export type { Estimate } from "./metrics.ts";
+export type { Estimate, Observations } from "./metrics.ts";
 export { groupOf } from "./group.ts";
 export type { ModelGroup, Sequence, TextModel, Visit } from "./group.ts";
 export { measureText, WINDOW, windowsOf } from "./perplexity.ts";

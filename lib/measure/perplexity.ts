@@ -58,15 +58,33 @@ export async function measureText(
   windows: readonly Window[],
   watch: Watch = {},
 ): Promise<Divergence[]> {
-  const results = Array.from({ length: models.quants }, () => new Divergence());
+  const measured = await measureWindows(models, ids, windows, watch);
+  return Array.from({ length: models.quants }, (_, quant) => sumOfWindows(measured.map((window) => window[quant])));
+}
+
+/** {@link measureText}, with one result for each window and quantized model. */
+export async function measureWindows(
+  models: ModelGroup,
+  ids: readonly number[],
+  windows: readonly Window[],
+  watch: Watch = {},
+): Promise<Divergence[][]> {
+  const results = windows.map(() => Array.from({ length: models.quants }, () => new Divergence()));
   // The logits after a token predict the next one.
   const sequences = windows.map(({ start, scored, end }) => {
     return { ids: ids.slice(start, end - 1), first: scored - 1 - start };
   });
   const work = models.compare(sequences, (window, index, quant, pair) => {
     checkFinite(pair.topP >= 0 && pair.topQ >= 0);
-    results[quant].add(pair, ids[windows[window].start + index + 1]);
+    results[window][quant].add(pair, ids[windows[window].start + index + 1]);
   });
   await counted(work, fedTokens(windows), watch);
   return results;
+}
+
+/** The measurement of a text from those of its windows, in their order. */
+export function sumOfWindows(windows: Iterable<Divergence>): Divergence {
+  const sum = new Divergence();
+  for (const { observations } of windows) sum.append(observations);
+  return sum;
 }

@@ -82,6 +82,60 @@ Deno.test("rabbit compare --text takes the model's context for its window where 
   assertEquals(first, `COMPARE text file=${FILE} tokens=207 windows=1 window=256 stride=256 scored=206`);
 });
 
+for (const count of [1, 2, 4]) {
+  Deno.test(`rabbit merge of ${count} parts prints the lines of rabbit compare --text, to the digit`, async () => {
+    const measure = ["compare", FLOAT, QUANT.q4, "--text", FILE, "--window", "32", "--stride", "20"];
+    const whole = (await run(...measure)).out.split("\n").filter((line) => !line.includes("peak_rss"));
+    const files: string[] = [];
+    for (let n = count; n > 0; n--) {
+      const threads = ["--threads", String(1 + n % 2)];
+      const { code, out, err } = await run(
+        ...measure,
+        "--shard",
+        `${n}/${count}`,
+        ...threads,
+        ...n > 1 ? [] : ["--json"],
+      );
+      assertEquals([code, err], [0, ""]);
+      files.push(join(made, `part${n}-of-${count}.jsonl`));
+      Deno.writeTextFileSync(files.at(-1)!, out);
+    }
+    assertEquals(await run("merge", ...files), { code: 0, out: whole.join("\n"), err: "" });
+    const { memory: _, ...json } = JSON.parse((await run(...measure, "--json")).out);
+    assertEquals(JSON.parse((await run("merge", ...files, "--json")).out), json);
+    if (count === 1) return;
+    const missing = await run("merge", ...files.slice(1));
+    assertEquals([missing.code, missing.out], [2, ""]);
+    assertMatch(missing.err, /^rabbit: merge: [^\n]* is in none of the files; [^\n]*\n$/);
+    // A part of another model.
+    const other = await run(...measure.with(2, QUANT.q8), "--shard", `1/${count}`);
+    Deno.writeTextFileSync(files.at(-1)!, other.out);
+    const mixed = await run("merge", ...files);
+    assertEquals([mixed.code, mixed.out], [2, ""]);
+    assertMatch(mixed.err, /line 1: another quantized model than in [^\n]*\n$/);
+  });
+}
+
+Deno.test("rabbit merge says how the blocks were chosen, as rabbit compare --text does", async () => {
+  const signed = join(made, "signed");
+  assertEquals((await run("quantize", FLOAT, signed, "--rule", "signed", "--quiet")).code, 0);
+  const measure = ["compare", FLOAT, signed, "--text", FILE, "--window", "64"];
+  const whole = (await run(...measure)).out.split("\n").filter((line) => !line.includes("peak_rss"));
+  assertMatch(whole[0], /^COMPARE quantization method=signed /);
+  const part = join(made, "signed.jsonl");
+  Deno.writeTextFileSync(part, (await run(...measure, "--shard", "1/1")).out);
+  assertEquals((await run("merge", part)).out, whole.join("\n"));
+});
+
+Deno.test("rabbit compare --shard and rabbit merge refuse what they can't do", async () => {
+  const prompt = [FLOAT, QUANT.q4, "--ids", "1"];
+  await refused("--shard is for --text, which is not given", "compare", ...prompt, "--shard", "1/2");
+  await refused(`--single is for a directory, and ${FILE} is a file`, "merge", FILE, "--single");
+  await refused(`${made} is a directory, which is merged alone; give only that`, "merge", FILE, made);
+  const broken = "not a whole line of JSON; was the part interrupted? Measure it again";
+  await refused(`${FILE}: line 1: ${broken}`, "merge", FILE);
+});
+
 Deno.test("rabbit compare --text of a checkpoint with itself finds no difference", async () => {
   const found = await lines(0, "compare", FLOAT, COPY, "--text", FILE);
   assertMatch(found[1], / ratio=1\.000000 ratio_error=0\.000000$/);
