@@ -122,6 +122,10 @@ export const THREADS = {
 } as const satisfies Flag;
 /** `--force` of the commands that write a checkpoint. */
 export const FORCE = { help: "overwrite an existing checkpoint" } as const satisfies Flag;
+/** `--dry-run` of the commands that take long. */
+export const DRY_RUN = {
+  help: "check the input and print sizes and the memory that is needed, but write nothing",
+} as const satisfies Flag;
 /** One of several parts. */
 export const PART = { kind: "part" } as const satisfies Type;
 /** A number of bytes. */

@@ -60,6 +60,7 @@ export const compareCommand = command({
         "of all parts together",
     },
     threads: THREADS,
+    "dry-run": { help: "with --text: check the input and print what would be measured, and the memory that is needed" },
   },
   verdict: "0 the answer is kept (or the text is measured), 1 the tokens differ",
   details: [

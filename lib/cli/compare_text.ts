@@ -5,9 +5,10 @@
  */
 
 import { longestContext } from "../model/config.ts";
-import { predictText as predict, predictWindows } from "../library/compare.ts";
+import { predictText as predict, predictWindows, textMemory } from "../library/compare.ts";
 import { describeText, type WindowedFile, windowLine, windowsOfPart } from "../library/text_parts.ts";
-import type { Model } from "../model/load.ts";
+import { bytesOf } from "../format/checkpoint.ts";
+import { checkModel, type Model } from "../model/load.ts";
 import { readText } from "../files/read.ts";
 import { type Divergence, type Figure, type PredictionFigures, predictionFigures } from "../measure/metrics.ts";
 import { fedTokens, WINDOW, windowsOf } from "../measure/perplexity.ts";
@@ -15,7 +16,7 @@ import { type Arguments, COUNT, type Detail, FILE, type Flags, type Values } fro
 import { methodFields, warnOfOverlap } from "./calibrate.ts";
 import type { Part } from "../quantize/parts.ts";
 import { UsageError } from "./errors.ts";
-import { memory, textIds, tokenizerFor } from "./model.ts";
+import { memory, memoryFor, textIds, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
 
 /** The size limit of a text: hours of work even for a small model. */
@@ -66,6 +67,7 @@ interface Asked {
   readonly window?: number;
   readonly stride?: number;
   readonly part?: Part;
+  readonly dry?: boolean;
 }
 
 /** The values of {@link TEXT_FLAGS}. */
@@ -73,17 +75,18 @@ type TextValues = Values<typeof TEXT_FLAGS>;
 
 /** The text to measure, if one is given. @throws {UsageError} flags exclude each other */
 export function textOf(
-  { values: { text: path, window, stride, shard: part }, given }: Arguments<TextValues & { readonly shard?: Part }>,
+  { values, given }: Arguments<TextValues & { readonly shard?: Part; readonly "dry-run"?: boolean }>,
 ): Asked | undefined {
+  const { text: path, window, stride, shard: part, "dry-run": dry } = values;
   const first = (names: readonly string[]) => names.find((name) => given.has(name));
   if (path === undefined) {
-    const stray = first(["window", "stride", "shard"]);
+    const stray = first(["window", "stride", "shard"]) ?? (dry ? "dry-run" : undefined);
     if (stray !== undefined) throw new UsageError(`--${stray} is for --text, which is not given`);
     return undefined;
   }
   const other = first(["ids", "prompt", "steps", "reference"]);
   if (other !== undefined) throw new UsageError(`--text and --${other} exclude each other: a text is not a prompt`);
-  return { path, window, stride, part };
+  return { path, window, stride, part, dry };
 }
 
 /**
@@ -136,6 +139,7 @@ export async function compareText(
   out: Output,
 ): Promise<number> {
   const text = openText(asked, [float, quant]);
+  if (asked.dry) return planText([float, quant], text, asked.part, threads, out);
   await warnOfOverlap("--text", asked.path, [quant.checkpoint]);
   if (asked.part !== undefined) return await comparePart(float, quant, text, asked.part, threads, out);
   const [measured] = await predictText("compare", float, [quant], text, threads);
@@ -149,6 +153,33 @@ export async function compareText(
 export function printText(fields: Fields, measured: Divergence, out: Output): void {
   out.group("text", { ...fields, scored: measured.scored });
   for (const [word, fields] of Object.entries(divergenceFields(predictionFigures(measured)))) out.group(word, fields);
+}
+
+/** Prints what would be measured, and what it takes. */
+function planText(
+  models: readonly Model[],
+  text: WindowedFile,
+  part: Part | undefined,
+  threads: number,
+  out: Output,
+): number {
+  for (const model of models) checkModel(model);
+  const { file, ids, window, stride } = text;
+  const windows = part ? windowsOfPart(text, part).map((window) => text.windows[window]) : text.windows;
+  out.group("text", {
+    dry_run: true,
+    file,
+    shard: part && `${part.number}/${part.count}`,
+    tokens: ids.length,
+    windows: windows.length,
+    window,
+    stride,
+    scored: windows.reduce((sum, { scored, end }) => sum + end - scored, 0),
+    fed: fedTokens(windows),
+    source_bytes: models.reduce((sum, { checkpoint }) => sum + bytesOf(checkpoint), 0),
+    memory: memoryFor(textMemory(models, { ids, window, windows }), threads),
+  });
+  return 0;
 }
 
 /** Measures the windows of a part and prints a line for each. */

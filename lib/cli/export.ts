@@ -6,8 +6,11 @@
 
 import { exportGguf, planExport } from "../gguf/export.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
-import { CHECKPOINT, command, FILE, FORCE, TEXT } from "./arguments.ts";
+import { bytesOf } from "../format/checkpoint.ts";
+import { checkOutputFile } from "../format/outputs.ts";
+import { CHECKPOINT, command, DRY_RUN, FILE, FORCE, TEXT } from "./arguments.ts";
 import { printMethod } from "./calibrate.ts";
+import { memoryFor } from "./model.ts";
 import { warn, withBar } from "./output.ts";
 
 /** `rabbit export` */
@@ -26,12 +29,16 @@ export const exportCommand = command({
       help: "llama.cpp's name for the pre-tokenizer",
     },
     force: { ...FORCE, help: "overwrite an existing file" },
+    "dry-run": DRY_RUN,
   },
   example: "rabbit export SmolLM2-135M-q8 SmolLM2-135M-q8.gguf",
-  async run({ positionals: [input, path], values: { pre, force } }, out) {
+  async run({ positionals: [input, path], values: { pre, force, "dry-run": dry } }, out) {
     const plan = planExport(input, { pre });
     const { source, config, vocabulary } = plan;
-    const digest = await withBar("export", plan.bytes, (watch) => exportGguf(plan, path, { force, ...watch }));
+    if (dry) checkOutputFile(path, [source], force);
+    const digest = dry
+      ? undefined
+      : await withBar("export", plan.bytes, (watch) => exportGguf(plan, path, { force, ...watch }));
     if (vocabulary === undefined) {
       const { directory } = source;
       warn(
@@ -48,15 +55,18 @@ export const exportCommand = command({
       );
     }
     out.line({
+      dry_run: dry || undefined,
       gguf: path,
       bytes: plan.bytes,
+      source_bytes: dry ? bytesOf(source) : undefined,
       tensors: plan.tensors.length,
       type: plan.type.name,
       architecture: plan.architecture,
       tokenizer: vocabulary === undefined ? "none" : vocabulary.sentencePiece ? "llama" : vocabulary.pre,
+      memory: dry ? memoryFor(0) : undefined,
     });
     printMethod(source, out);
-    out.line({ digest });
+    if (digest !== undefined) out.line({ digest });
     return 0;
   },
 });

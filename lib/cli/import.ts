@@ -8,9 +8,11 @@ import { join } from "@std/path/join";
 import { WIDTHS } from "../format/blocks.ts";
 import { MODEL_FILE } from "../format/checkpoint.ts";
 import { READABLE } from "../gguf/types.ts";
-import { DTYPES, importGguf, planImport } from "../gguf/import.ts";
-import { command, DIRECTORY, FILE, FORCE } from "./arguments.ts";
+import { checkImport, DTYPES, importGguf, planImport } from "../gguf/import.ts";
+import { stat } from "../files/read.ts";
+import { command, DIRECTORY, DRY_RUN, FILE, FORCE } from "./arguments.ts";
 import { list } from "./help.ts";
+import { memoryFor } from "./model.ts";
 import { warn, withBar } from "./output.ts";
 
 const readable = READABLE.map(({ name }) => name);
@@ -38,21 +40,28 @@ export const importCommand = command({
       help: `dtype of the matrices; same keeps ${list(kept, "and")}`,
     },
     force: { ...FORCE, help: "overwrite existing files in OUT" },
+    "dry-run": DRY_RUN,
   },
   example: "rabbit import SmolLM2-135M-Q8_0.gguf SmolLM2-135M --dtype same",
-  async run({ positionals: [path, directory], values: { dtype, force } }, out) {
+  async run({ positionals: [path, directory], values: { dtype, force, "dry-run": dry } }, out) {
     const plan = planImport(path, dtype);
-    const digest = await withBar("import", plan.bytes, (watch) => importGguf(plan, directory, { force, ...watch }));
+    if (dry) checkImport(plan, directory, force);
+    const digest = dry
+      ? undefined
+      : await withBar("import", plan.bytes, (watch) => importGguf(plan, directory, { force, ...watch }));
     if (plan.missing !== undefined) warn("import", `${path}: ${plan.missing}; ${directory} gets none, use --ids`);
     out.line({
+      dry_run: dry || undefined,
       model: join(directory, MODEL_FILE),
       bytes: plan.bytes,
+      source_bytes: dry ? stat(path).size : undefined,
       tensors: plan.tensors.length,
       dtype: plan.format.name,
       architecture: plan.architecture,
       files: plan.files.size + 1,
+      memory: dry ? memoryFor(0) : undefined,
     });
-    out.line({ digest });
+    if (digest !== undefined) out.line({ digest });
     return 0;
   },
 });

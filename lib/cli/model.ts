@@ -131,3 +131,13 @@ export function memory(): { peak?: number; now: number } {
   };
   return { peak: of("VmHWM"), now: of("VmRSS") ?? Deno.memoryUsage().rss };
 }
+
+/** What a command takes beyond its data once it works: the engine's heap, buffers of files, and each thread. */
+const WORK_BYTES = 100_000_000;
+const THREAD_BYTES = 16_000_000;
+
+/** The memory that a planned command needs, in bytes: that of planning, and what the work takes. */
+export function memoryFor(work: number, threads = 1): number {
+  const { peak, now } = memory();
+  return (peak ?? now) + WORK_BYTES + threads * THREAD_BYTES + work;
+}

@@ -8,14 +8,16 @@ import { openCheckpoint } from "../format/checkpoint.ts";
 import { DEFAULT_WIDTH, SCALE_RULES, WIDTHS } from "../format/blocks.ts";
 import { checkTarget, planQuantize, quantize, type Quantized } from "../quantize/quantize.ts";
 import { type Part, planPart } from "../quantize/parts.ts";
-import { quantizePart } from "../quantize/write_part.ts";
+import { checkPart, quantizePart } from "../quantize/write_part.ts";
 import { plannedName, planShards } from "../quantize/shards.ts";
 import { methodOf } from "../library/calibration.ts";
 import { quantizeCalibrated } from "../library/quantize.ts";
 import { join } from "@std/path/join";
-import { CHECKPOINT, command, DIRECTORY, FORCE, PART, SIZE, THREADS } from "./arguments.ts";
+import { CHECKPOINT, command, DIRECTORY, DRY_RUN, FORCE, PART, SIZE, THREADS } from "./arguments.ts";
 import { CALIBRATION_FLAGS, calibrationOf, withCalibrationBar } from "./calibrate.ts";
 import type { Watch } from "../pace.ts";
+import { chunkMemory } from "../quantize/chunks.ts";
+import { memoryFor } from "./model.ts";
 import { UsageError } from "./errors.ts";
 import { Fixed, warn, withBar } from "./output.ts";
 import { list } from "./help.ts";
@@ -64,7 +66,7 @@ export const quantizeCommand = command({
     },
     threads: THREADS,
     force: FORCE,
-    "dry-run": { help: "check the headers and print what would be written, but write nothing" },
+    "dry-run": DRY_RUN,
   },
   example: "rabbit quantize SmolLM2-135M SmolLM2-135M-q8 --bits 8",
   async run(args, out) {
@@ -77,6 +79,7 @@ export const quantizeCommand = command({
     const plan = part === undefined ? whole : planPart(whole, part);
     const planned = await calibrationOf(args, plan);
     if (dry && part === undefined) checkTarget(plan, directory, force, planned && true);
+    if (dry && part !== undefined) await checkPart(whole, directory, part, force);
     const byRule = (watch: Watch): Promise<Quantized & { readonly skipped?: boolean }> => {
       const options = { threads, force, ...watch };
       return part === undefined ? quantize(plan, directory, options) : quantizePart(whole, directory, part, options);
@@ -111,6 +114,8 @@ export const quantizeCommand = command({
       scale: "f16",
       method: planned ? methodOf(planned) : rule === SCALE_RULES[0] ? undefined : rule,
       tokens: planned?.tokens,
+      // What a calibration takes depends on the model, not on chunks.
+      memory: dry && !planned ? memoryFor(chunkMemory(threads), threads) : undefined,
     });
     for (const { name, before, after } of done?.quantization?.matrices ?? []) {
       out.item("matrices", { tensor: name, loss_before: new Fixed(before, 6), loss_after: new Fixed(after, 6) });

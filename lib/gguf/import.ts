@@ -243,7 +243,7 @@ export async function importGguf(
   options: WriteOptions & { readonly dtype?: Dtype } = {},
 ): Promise<string> {
   const plan = typeof from === "string" ? planImport(from, options.dtype) : from;
-  const seen = checkTarget(plan, directory, options.force ?? false);
+  const seen = checkImport(plan, directory, options.force ?? false);
   using reader = new PartsReader(plan.parts);
   using files = new NewFiles(directory, seen);
   for (const [name, text] of plan.files) files.write(name, new TextEncoder().encode(text));
@@ -259,8 +259,8 @@ function* piecesOf(plan: ImportPlan, reader: PartsReader): Generator<Uint8Array>
   for (const tensor of plan.tensors) yield* chunksOf(plan, tensor, reader);
 }
 
-/** Refuses a directory to which the planned checkpoint can't be written. */
-function checkTarget(plan: ImportPlan, directory: string, force: boolean): Seen {
+/** Refuses a directory to which the planned checkpoint can't be written. @throws {Refusal} */
+export function checkImport(plan: ImportPlan, directory: string, force: boolean): Seen {
   const names = [MODEL_FILE, ...plan.files.keys()];
   for (const path of names.map((name) => join(directory, name))) {
     const source = plan.parts.find((part) => sameFile(path, part.path));

@@ -28,6 +28,11 @@ interface Loading extends Matrix {
   readonly read: ReadBytes;
 }
 
+/** The bytes that a matrix takes in a pool. */
+export function packedBytes({ format, rows, columns }: Matrix): number {
+  return Math.ceil(rows / GROUP) * padded(columns) / COLUMNS * packingOf(format).groupBytes;
+}
+
 /**
  * Loads a matrix.
  *

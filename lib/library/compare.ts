@@ -6,6 +6,9 @@
 
 import { inTurns, type Watch, type Work } from "../pace.ts";
 import { TensorReader } from "../format/checkpoint.ts";
+import { FORMATS } from "../format/blocks.ts";
+import { capacityFor } from "../kernels/cache.ts";
+import { packedBytes } from "../kernels/load.ts";
 import { Pool } from "../kernels/pool.ts";
 import { threadCount } from "../kernels/workers.ts";
 import { comparing, type Comparison, type Trace, tracing } from "../measure/compare.ts";
@@ -189,9 +192,7 @@ export async function predictWindows(
 ): Promise<Divergence[][]> {
   const pool = new Pool({ threads: threadCount(threads) });
   const { signal } = watch;
-  // Short windows share passes.
-  const room = Math.min(BATCH, ...[float, ...quants].map(({ config }) => longestContext(config)));
-  const context = Math.min(Math.max(window, room), ids.length);
+  const context = contextFor([float, ...quants], ids.length, window);
   const load = ({ checkpoint, config }: Model) => {
     return loadInTurns(pool, config, new TensorReader(checkpoint), context, LOGIT_ROWS, { signal });
   };
@@ -203,4 +204,31 @@ export async function predictWindows(
   } finally {
     pool.close();
   }
+}
+
+/** The capacity of the caches, in tokens. Short windows share passes. */
+function contextFor(models: readonly Model[], tokens: number, window: number): number {
+  const room = Math.min(BATCH, ...models.map(({ config }) => longestContext(config)));
+  return Math.min(Math.max(window, room), tokens);
+}
+
+/** Bytes of the observations of a scored token, while windows are summed. */
+const OBSERVATION_BYTES = 64;
+
+/** The memory that {@link predictText} takes beside the program, in bytes: weights, caches, activations and results. */
+export function textMemory(models: readonly Model[], { ids, window, windows }: WindowedText): number {
+  const context = contextFor(models, ids.length, window);
+  const tokens = Math.min(context, BATCH);
+  const scored = windows.reduce((sum, { scored, end }) => sum + end - scored, 0);
+  return models.reduce((sum, { checkpoint, config }) => {
+    const { hidden, intermediate, heads, kvHeads, headDim, vocabulary, layers } = config;
+    const weights = checkpoint.tensors.reduce((sum, { dtype, shape: [rows, columns], bytes }) => {
+      const format = FORMATS.get(dtype);
+      return sum + (columns === undefined || format === undefined ? bytes : packedBytes({ format, rows, columns }));
+    }, 0);
+    const caches = 2 * layers * capacityFor(context) * kvHeads * headDim;
+    const activations = tokens * (2 * hidden + 2 * (heads + kvHeads) * headDim + intermediate) +
+      LOGIT_ROWS * vocabulary;
+    return sum + weights + 4 * (caches + activations);
+  }, OBSERVATION_BYTES * scored);
 }

@@ -163,6 +163,16 @@ function revive({ name, message, stack }: WireError): Error {
 /** The queue of a worker, in chunks: enough work for the time in which the main thread hashes and encodes one. */
 const WORKER_QUEUE = 4;
 
+/** The slots of {@link runChunks}. */
+function slotsFor(threads: number): number {
+  return (threads - 1) * WORKER_QUEUE + 2;
+}
+
+/** The memory that {@link runChunks} shares between threads, in bytes. */
+export function chunkMemory(threads: number): number {
+  return slotAddress(slotsFor(threads)) + threads * SCRATCH_BYTES;
+}
+
 /** A chunk with a value of the caller, which stays on the caller's thread. */
 export interface Tagged<T> {
   readonly chunk: Chunk;
@@ -185,9 +195,9 @@ export async function runChunks<T>(
   consume: (tag: T, chunk: Chunk, result: ChunkResult, bytes: Uint8Array) => void,
   signal?: AbortSignal,
 ): Promise<void> {
-  const slots = (threads - 1) * WORKER_QUEUE + 2;
+  const slots = slotsFor(threads);
   const scratch = (thread: number) => slotAddress(slots) + thread * SCRATCH_BYTES;
-  const memory = allocate(scratch(threads));
+  const memory = allocate(chunkMemory(threads));
   const bytes = new Uint8Array(memory.buffer);
   const free = Array.from({ length: slots }, (_, slot) => slot);
   const ready = new Map<number, Tagged<T> & { slot: number; result: ChunkResult }>();

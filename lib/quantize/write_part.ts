@@ -58,21 +58,11 @@ export async function quantizePart(
   const planned = planPart(plan, part);
   const [file] = planned.files;
   const path = join(directory, file.name);
-  const expected: Expected = {
-    version: PARTS_VERSION,
-    format: plan.format.declaration,
-    part: part.number,
-    parts: part.count,
-    source: await fingerprint(plan.source, signal),
-    header: (await sha256()).update(plan.header).digest("hex"),
-    bytes: file.bytes,
-  };
+  const { own, expected } = await checkPart(plan, directory, part, force, signal);
   const { sourceBytes } = planned;
   const result = (digest: string, skipped: boolean): QuantizedPart => {
     return { model: path, bytes: file.bytes, sourceBytes, digest, ...leftOut(plan.source), skipped };
   };
-  checkSource(plan, directory);
-  const own = ownRecord(directory, part, expected, force);
   if (own && await isWhole(path, own, { signal, progress })) return result(own.sha256, true);
   checkDirectory(directory, own ? undefined : file, force);
   if (part.number === 1) copySidecars(plan, directory, force);
@@ -95,6 +85,32 @@ function openSize(path: string): number {
   const { file, bytes } = openRegular(path);
   file.close();
   return bytes;
+}
+
+/**
+ * Checks that a directory has no parts of another checkpoint.
+ *
+ * @returns the record of the part if it was finished, and what it must say
+ * @throws {CheckpointError} @throws {Refusal} as {@link quantizePart}
+ */
+export async function checkPart(
+  plan: Plan,
+  directory: string,
+  part: Part,
+  force: boolean,
+  signal?: AbortSignal,
+): Promise<{ readonly own?: PartRecord; readonly expected: Expected }> {
+  checkSource(plan, directory);
+  const expected: Expected = {
+    version: PARTS_VERSION,
+    format: plan.format.declaration,
+    part: part.number,
+    parts: part.count,
+    source: await fingerprint(plan.source, signal),
+    header: (await sha256()).update(plan.header).digest("hex"),
+    bytes: planPart(plan, part).bytes,
+  };
+  return { own: ownRecord(directory, part, expected, force), expected };
 }
 
 /** Writes a small file of its own. The others of the directory may be written by other machines at the same time. */

@@ -1,0 +1,72 @@
+/**
+ * `--dry-run` of every command that has it: the fields of the run itself, the memory, and nothing is written.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import { join } from "@std/path/join";
+import { temporary, tree, write } from "../support/files.ts";
+import { quantizeTo, talkingModel } from "../support/models.ts";
+import { run } from "../support/program.ts";
+
+const made = temporary();
+const VOCABULARY = Array.from({ length: 320 }, (_, n) => n < 94 ? String.fromCharCode(33 + n) : `<unused${n}>`);
+VOCABULARY[94] = "Ġ";
+const FLOAT = talkingModel(join(made, "float"), VOCABULARY);
+const QUANT = await quantizeTo(join(made, "q4"), FLOAT, 4);
+const [GGUF, TEXT, OUT, NEW] = ["model.gguf", "text.txt", "out", "new.gguf"].map((name) => join(made, name));
+write(made, { "text.txt": "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all." });
+assertEquals((await run("export", QUANT, GGUF, "--quiet")).code, 0);
+
+// deno-lint-ignore no-explicit-any
+async function json(...args: string[]): Promise<any> {
+  const { code, out, err } = await run(...args, "--json", "--quiet");
+  assertEquals([code, err], [0, ""], args.join(" "));
+  return JSON.parse(out);
+}
+
+const CASES: Record<string, string[]> = {
+  quantize: [FLOAT, OUT],
+  "quantize in shards": [FLOAT, OUT, "--max-shard-size", "10KB"],
+  "quantize of a part": [FLOAT, OUT, "--shard", "2/3"],
+  export: [QUANT, NEW],
+  import: [GGUF, OUT, "--dtype", "same"],
+};
+
+for (const [name, args] of Object.entries(CASES)) {
+  Deno.test(`--dry-run of ${name} prints what the run prints, and the memory, and writes nothing`, async () => {
+    const command = [name.split(" ")[0], ...args];
+    const before = tree(made);
+    const { dry_run, memory, ...planned } = await json(...command, "--dry-run");
+    assertEquals([dry_run, tree(made)], [true, before]);
+    assert(memory > 50_000_000 && memory < 2_000_000_000, String(memory));
+    const real = await json(...command);
+    assert(/^[0-9a-f]{64}$/.test(real.digest));
+    // Only quantize prints the size of its source anyway.
+    const { digest: _, ...rest } = real;
+    const { source_bytes, ...fields } = planned;
+    assert(source_bytes > 0);
+    assertEquals({ source_bytes, ...fields }, { source_bytes, ...rest });
+    // What the run would refuse is refused.
+    if (name !== "quantize of a part") {
+      const [dry, again] = [await run(...command, "--dry-run"), await run(...command)];
+      assertEquals([dry.code, dry.out, dry.err], [2, "", again.err]);
+    }
+    for (const path of [OUT, NEW]) await Deno.remove(path, { recursive: true }).catch(() => {});
+  });
+}
+
+Deno.test("--dry-run of compare --text says what is measured, whole and in parts, and enough memory", async () => {
+  const args = ["compare", FLOAT, QUANT, "--text", TEXT, "--window", "16", "--stride", "8"];
+  const { text: planned } = await json(...args, "--dry-run");
+  const { text: real, memory: { peak_rss } } = await json(...args);
+  const { dry_run, memory, fed, source_bytes, ...fields } = planned;
+  assertEquals([dry_run, fields], [true, real]);
+  assert(memory >= peak_rss, `${memory} for ${peak_rss}`);
+  assert(source_bytes > 0);
+  const parts = await Promise.all([1, 2, 3].map((n) => json(...args, "--dry-run", "--shard", `${n}/3`)));
+  for (const [key, value] of Object.entries({ fed, windows: real.windows, scored: real.scored })) {
+    assertEquals(parts.reduce((sum, { text }) => sum + text[key], 0), value, key);
+  }
+  const stray = await run("compare", FLOAT, QUANT, "--ids", "1", "--dry-run");
+  assertEquals(stray, { code: 2, out: "", err: "rabbit: compare: --dry-run is for --text, which is not given\n" });
+});
