@@ -178,12 +178,33 @@ Deno.test("merge and --shard are refused in one line that says what to do", asyn
     "--shard and --max-shard-size exclude each other: the parts become the shards",
     ...["quantize", TINY, "bad", "--shard", "1/2", "--max-shard-size", "1GB"],
   );
-  await refused("cannot read nowhere: no such file or directory", "merge", "nowhere");
+  await refused("cannot open nowhere: no such file or directory", "merge", "nowhere");
   await lines("quantize", TINY, "bad", "--shard", "1/2");
   await refused("bad: part 2 of 2 is missing or not finished; write it, and merge again", "merge", "bad");
   await refused(
     `bad: has shards such as "model-00001-of-00002.safetensors", but no ${INDEX} that lists them; fetch that as well`,
     "inspect",
     "bad",
+  );
+});
+
+Deno.test("a checkpoint by the signed rule may be in shards; parts are made by the format's own rule", async () => {
+  const digest = (found: string[]) => found.at(-1)!.split("digest=")[1];
+  const one = digest(await lines("quantize", TINY, "signed", "--rule", "signed"));
+  const shards = ["--max-shard-size", "15KB"];
+  assertEquals(digest(await lines("quantize", TINY, "signed-shards", "--rule", "signed", ...shards)), one);
+  const verified = await lines("verify", "signed-shards", "--against", TINY);
+  assert(verified[0].endsWith(" method=signed"), verified[0]);
+  assertEquals([verified.at(-1), verified.includes(`VERIFY digest=${one}`)], ["VERIFY OK", true]);
+  const refused = async (message: string, ...args: string[]) => {
+    const ran = await rabbit(cwd, ["quantize", TINY, "none", ...args]);
+    assertEquals(ran, { code: 2, out: "", err: `rabbit: quantize: ${message}\n` });
+  };
+  const own = "parts are made by the format's own rule";
+  await refused(`--shard and --rule exclude each other: ${own}`, "--shard", "1/2", "--rule", "signed");
+  await refused(`--shard and --calibrate exclude each other: ${own}`, "--shard", "1/2", "--calibrate", "self");
+  await refused(
+    "--calibrate and --max-shard-size exclude each other: a calibrated checkpoint is one file",
+    ...["--calibrate", "self", ...shards],
   );
 });
