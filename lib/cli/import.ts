@@ -54,7 +54,7 @@ export const importCommand = command({
       dry_run: dry || undefined,
       model: join(directory, MODEL_FILE),
       bytes: plan.bytes,
-      source_bytes: dry ? stat(path).size : undefined,
+      source_bytes: dry ? plan.parts.reduce((sum, { path }) => sum + stat(path).size, 0) : undefined,
       tensors: plan.tensors.length,
       dtype: plan.format.name,
       architecture: plan.architecture,

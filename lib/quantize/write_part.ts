@@ -63,8 +63,10 @@ export async function quantizePart(
   const result = (digest: string, skipped: boolean): QuantizedPart => {
     return { model: path, bytes: file.bytes, sourceBytes, digest, ...leftOut(plan.source), skipped };
   };
-  if (own && await isWhole(path, own, { signal, progress })) return result(own.sha256, true);
-  checkDirectory(directory, own ? undefined : file, force);
+  if (own !== undefined) {
+    if (await isWhole(path, own, { signal, progress })) return result(own.sha256, true);
+    checkDirectory(directory, undefined, force);
+  }
   if (part.number === 1) copySidecars(plan, directory, force);
 
   using files = new NewFiles(directory);
@@ -88,7 +90,7 @@ function openSize(path: string): number {
 }
 
 /**
- * Checks that a directory has no parts of another checkpoint.
+ * Checks that a part can be written to a directory.
  *
  * @returns the record of the part if it was finished, and what it must say
  * @throws {CheckpointError} @throws {Refusal} as {@link quantizePart}
@@ -101,6 +103,7 @@ export async function checkPart(
   signal?: AbortSignal,
 ): Promise<{ readonly own?: PartRecord; readonly expected: Expected }> {
   checkSource(plan, directory);
+  const [file] = planPart(plan, part).files;
   const expected: Expected = {
     version: PARTS_VERSION,
     format: plan.format.declaration,
@@ -108,9 +111,11 @@ export async function checkPart(
     parts: part.count,
     source: await fingerprint(plan.source, signal),
     header: (await sha256()).update(plan.header).digest("hex"),
-    bytes: planPart(plan, part).bytes,
+    bytes: file.bytes,
   };
-  return { own: ownRecord(directory, part, expected, force), expected };
+  const own = ownRecord(directory, part, expected, force);
+  if (own === undefined) checkDirectory(directory, file, force);
+  return { own, expected };
 }
 
 /** Writes a small file of its own. The others of the directory may be written by other machines at the same time. */
@@ -174,7 +179,7 @@ async function fileDigest(path: string, { signal, progress }: Watch): Promise<st
 }
 
 /**
- * Checks that a part can be written to a directory.
+ * Checks that a directory has no checkpoint, and no other file with the name of a part.
  *
  * @param file the file of the part, if there is no record of it
  * @throws {Refusal} the directory contains a checkpoint, or, without `force`, another file of the same name

@@ -5,6 +5,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path/join";
 import { temporary, tree, write } from "../support/files.ts";
+import { ROOT } from "../support/fixtures.ts";
 import { quantizeTo, talkingModel } from "../support/models.ts";
 import { run } from "../support/program.ts";
 
@@ -54,6 +55,12 @@ for (const [name, args] of Object.entries(CASES)) {
     for (const path of [OUT, NEW]) await Deno.remove(path, { recursive: true }).catch(() => {});
   });
 }
+
+Deno.test("--dry-run of a split GGUF file counts all of its files", async () => {
+  const of = (n: number) => `${ROOT}fixtures/gguf/superblocks-0000${n}-of-00003.gguf`;
+  const { source_bytes } = await json("import", of(1), OUT, "--dry-run");
+  assertEquals(source_bytes, [1, 2, 3].reduce((sum, n) => sum + Deno.statSync(of(n)).size, 0));
+});
 
 Deno.test("--dry-run of compare --text says what is measured, whole and in parts, and enough memory", async () => {
   const args = ["compare", FLOAT, QUANT, "--text", TEXT, "--window", "16", "--stride", "8"];

@@ -180,6 +180,18 @@ Deno.test("merge and --shard are refused in one line that says what to do", asyn
   );
   await refused("cannot open nowhere: no such file or directory", "merge", "nowhere");
   await lines("quantize", TINY, "bad", "--shard", "1/2");
+  await lines("quantize", TINY, "full");
+  for (const more of [[], ["--dry-run"]]) {
+    const other = "remove it or choose another directory";
+    await refused(
+      `bad/model-00001-of-00002.part.json: the part there is one of 2 parts, not 3; ${other}`,
+      ...["quantize", TINY, "bad", "--shard", "2/3", ...more],
+    );
+    await refused(
+      `full contains a checkpoint (${WEIGHTS}); choose another directory or remove it first`,
+      ...["quantize", TINY, "full", "--shard", "2/3", ...more],
+    );
+  }
   await refused("bad: part 2 of 2 is missing or not finished; write it, and merge again", "merge", "bad");
   await refused(
     `bad: has shards such as "model-00001-of-00002.safetensors", but no ${INDEX} that lists them; fetch that as well`,
