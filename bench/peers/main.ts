@@ -5,13 +5,16 @@
  *     deno run --allow-all bench/peers/main.ts decode|prefill|context|start WORK PREFIX --gguf small|large [--rounds 5]
  *         [--only NAME]
  *     deno run --allow-all bench/peers/main.ts text WORK PREFIX TEXT [--gguf small|large] [--rounds 3]
+ *     deno run --allow-all bench/peers/main.ts quality WORK FLOAT TEXT… --calibrate FILE --out DIR [--window 512]
  *
  * WORK is what build.sh made. quantize: FLOAT is a checkpoint of the shape of WORK/models/large-bf16.gguf (bench/big_model.ts),
  * DIR a directory for the outputs (a memory file system measures the programs, not the disk). The others: PREFIX,
  * PREFIX-q4 and PREFIX-q8 are checkpoints of the shape of the GGUF models; context decodes after prompts of several
  * lengths, start is the time from the start of the process to its end with one token. text measures how two checkpoints
  * predict the file TEXT: compare PREFIX PREFIX-q8 --text TEXT against two runs of llama-perplexity, which keeps the logits
- * of the first one in a file, for the divergence of the second one. --only takes the rows whose name has NAME in it.
+ * of the first one in a file, for the divergence of the second one. quality has no times: it quantizes the checkpoint FLOAT
+ * with both programs, with and without the text FILE in view, and has llama-perplexity measure all GGUF files on each TEXT.
+ * They stay in DIR, and are not made again if they are there. --only takes the rows whose name has NAME in it.
  * RABBIT_BIN measures the executable.
  *
  * @module
@@ -19,13 +22,15 @@
 
 import { parseArgs } from "@std/cli/parse-args";
 import { DEFAULT_WIDTH, WIDTHS } from "../../lib/format/blocks.ts";
+import { parseGguf } from "../../lib/gguf/container.ts";
 import { WINDOW } from "../../lib/measure/perplexity.ts";
 import { engineFlags } from "../../lib/kernels/engine_flags.ts";
 
-const { _: [mode, work, model, text], rounds, out, gguf, only } = parseArgs(Deno.args, {
-  string: ["rounds", "out", "gguf", "only", "_"],
-  default: { rounds: "5", out: "/tmp", gguf: "small", only: "" },
+const { _: [mode, work, model, ...texts], rounds, out, gguf, only, calibrate, window } = parseArgs(Deno.args, {
+  string: ["rounds", "out", "gguf", "only", "calibrate", "window", "_"],
+  default: { rounds: "5", out: "/tmp", gguf: "small", only: "", window: `${WINDOW}` },
 });
+const [text] = texts;
 const binary = Deno.env.get("RABBIT_BIN");
 const main = `${import.meta.dirname}/../../main.ts`;
 const rabbit = binary ? [binary] : [Deno.execPath(), "run", "--allow-all", main];
@@ -232,7 +237,106 @@ function predict(): void {
   }
 }
 
-const modes: Record<string, () => void> = { quantize, decode, prefill, context, start, text: predict };
+/** The bytes of a GGUF file, and the bits that its tensors take for each of their values. */
+function sizes(path: string): { bytes: number; bits: number } {
+  using file = Deno.openSync(path);
+  const bytes = file.statSync().size;
+  const read = (position: number, into: Uint8Array) => {
+    file.seekSync(position, Deno.SeekMode.Start);
+    for (let at = 0; at < into.length;) at += file.readSync(into.subarray(at)) ?? into.length;
+  };
+  const { tensors } = parseGguf({ path, bytes, read });
+  const sum = (values: number[]) => values.reduce((a, b) => a + b);
+  const values = sum(tensors.map(({ shape }) => shape.reduce((a, b) => a * b)));
+  return { bytes, bits: 8 * sum(tensors.map((tensor) => tensor.bytes)) / values };
+}
+
+/**
+ * The ratio of perplexities, the mean divergence and the rate of equal top tokens, with their errors, that llama-perplexity
+ * prints. It sometimes ends before the last lines of its log are written, and is asked again.
+ */
+function statistics(command: string[]): number[][] {
+  for (let attempt = 0; attempt < 5; attempt++) {
+    const lines = run(command).output.split("\n");
+    const found = ["Mean PPL(Q)/PPL(base)", "Mean    KLD:", "Same top p:"].map((label) => {
+      return lines.find((line) => line.startsWith(label))?.split(":")[1].split("±").map((part) => parseFloat(part)) ??
+        [];
+    });
+    if (found.every((values) => values.length > 1)) return found;
+  }
+  throw new Error(`${command.join(" ")} printed no statistics`);
+}
+
+/** What four and eight bits of both programs cost on texts, in llama.cpp. */
+function quality(): void {
+  if (calibrate === undefined) throw new Error("quality needs --calibrate FILE");
+  Deno.mkdirSync(out, { recursive: true });
+  const at = (name: string) => `${out}/${name}`;
+  const made = (name: string, make: (path: string) => string[]) => {
+    try {
+      Deno.statSync(at(name));
+    } catch (error) {
+      if (!(error instanceof Deno.errors.NotFound)) throw error;
+      run(make(at(name)));
+    }
+    return at(name);
+  };
+
+  const float = made("bf16.gguf", (path) => [...rabbit, "export", String(model), path]);
+  const imatrix = made("imatrix.gguf", (path) => {
+    return [`${work}/bin/llama-imatrix`, "-m", float, "-f", calibrate, "-c", window, "-o", path];
+  });
+  // --pure alone would leave more bits to the embedding. Q4_K_S and Q4_K_M are mixtures, and stay so.
+  const peer = (type: string, name: string, pure: boolean, data: boolean) => () =>
+    made(name, (path) => {
+      const types = pure ? ["--pure", "--token-embedding-type", type, "--output-tensor-type", type] : [];
+      return [`${work}/bin/llama-quantize`, ...types, ...data ? ["--imatrix", imatrix] : [], float, path, type];
+    });
+  const own = (name: string, ...how: string[]) => () => {
+    const checkpoint = made(name, (path) => [...rabbit, "quantize", String(model), path, "--bits", "4", ...how]);
+    return made(`${name}.gguf`, (path) => [...rabbit, "export", checkpoint, path]);
+  };
+  const rows: [string, () => string][] = [
+    ["rabbit, absmax, as Q4_0", own("absmax")],
+    ["rabbit, signed, as Q4_0", own("signed", "--rule", "signed")],
+    ["rabbit, calibrated, as Q4_0", own("calibrated", "--calibrate", calibrate, "--window", window)],
+    ["Q4_0", peer("Q4_0", "q4_0.gguf", true, false)],
+    ["Q4_0, imatrix", peer("Q4_0", "q4_0-imatrix.gguf", true, true)],
+    ["IQ4_NL, imatrix", peer("IQ4_NL", "iq4_nl-imatrix.gguf", true, true)],
+    ["Q4_K_S, imatrix", peer("Q4_K_S", "q4_k_s-imatrix.gguf", false, true)],
+    ["Q4_K_M, imatrix", peer("Q4_K_M", "q4_k_m-imatrix.gguf", false, true)],
+    ["Q8_0", peer("Q8_0", "q8_0.gguf", true, false)],
+  ];
+
+  const logits = at("logits");
+  for (const text of texts) {
+    const perplexity = (path: string) => {
+      const how = ["-m", path, "-f", String(text), "-c", window, "--kl-divergence-base", logits];
+      return [`${work}/bin/llama-perplexity`, ...how];
+    };
+    run(perplexity(float));
+    console.log(
+      `\n| ${text} | bytes | bits a weight | perplexity / BF16 | KL | same top token |\n|---|---|---|---|---|---|`,
+    );
+    for (const [name, make] of rows) {
+      if (!name.includes(only)) continue;
+      const path = make();
+      const [[ratio, spread], [divergence, error], [same]] = statistics([...perplexity(path), "--kl-divergence"]);
+      const { bytes, bits } = sizes(path);
+      const cells = [
+        bytes.toLocaleString("en"),
+        bits.toFixed(2),
+        `${ratio.toFixed(3)} ± ${spread.toFixed(3)}`,
+        `${divergence.toFixed(4)} ± ${error.toFixed(4)}`,
+        `${same.toFixed(1)} %`,
+      ];
+      console.log(`| ${name} | ${cells.join(" | ")} |`);
+    }
+  }
+  Deno.removeSync(logits);
+}
+
+const modes: Record<string, () => void> = { quantize, decode, prefill, context, start, text: predict, quality };
 const measure = modes[String(mode)];
 if (measure === undefined) throw new Error(`one of ${Object.keys(modes).join(", ")}, not ${mode}`);
 console.log(`${/^model name\s*: (.*)$/m.exec(Deno.readTextFileSync("/proc/cpuinfo"))?.[1]}\n`);
