@@ -98,6 +98,7 @@ export const quantizeCommand = command({
     for (const name of done?.left ?? []) {
       warn("quantize", `${join(source.directory, name)} is not copied; copy it to ${directory} if it is needed`);
     }
+    if (done?.damage !== undefined) warn("quantize", `copied as it is: ${done.damage}`);
     out.line({
       dry_run: dry || undefined,
       model: join(directory, plannedName(plan)),

@@ -213,7 +213,7 @@ export function matrixBytes(format: Format, rows: number, columns: number): numb
 }
 
 /** The index of the first weight that is a NaN or an infinity, or -1; `bytes` must begin at a multiple of 8. */
-export function firstNotFinite(format: FloatFormat, bytes: Uint8Array<ArrayBuffer>): number {
+export function firstNotFinite(format: FloatFormat, bytes: Uint8Array): number {
   const { buffer, byteOffset, byteLength } = bytes;
   const count = byteLength / format.blockBytes;
   if (format === F64) return new Float64Array(buffer, byteOffset, count).findIndex((x) => !Number.isFinite(x));

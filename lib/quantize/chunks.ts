@@ -6,7 +6,7 @@
  */
 
 import { CheckpointError, SystemError } from "../errors.ts";
-import { floatNamed, type ScaleRule, widthNamed } from "../format/blocks.ts";
+import { firstNotFinite, floatNamed, type ScaleRule, widthNamed } from "../format/blocks.ts";
 import type { SystemFile } from "../files/system.ts";
 import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "../files/read.ts";
 import type { BlockKernels, SquaredError } from "../kernels/codec.ts";
@@ -41,6 +41,8 @@ export interface Chunk {
     readonly target: string;
     readonly rule?: ScaleRule;
   };
+  /** The float format of bytes that are copied or stored as they are, which must be finite; see {@link floatsOf}. */
+  readonly floats?: string;
 }
 
 /** The result of a chunk. Indexes are relative to the chunk; -1 means none. */
@@ -49,6 +51,8 @@ export interface ChunkResult extends SquaredError {
   unencodable: number;
   /** The first stored block whose scale is not finite. */
   badScale: number;
+  /** The first weight that is not finite, in the stored floats or else in the source's. */
+  notFinite: number;
   /** The first stored byte that differs from the one derived from the source. */
   difference: number;
 }
@@ -98,13 +102,13 @@ export class ChunkProcessor {
 
   /**
    * Reads the spans of a chunk, encodes the source's blocks, compares the result with the stored bytes, and writes it
-   * to the target. A chunk without blocks is compared or copied byte for byte.
+   * to the target. A chunk without blocks is compared or copied byte for byte; its floats are checked.
    */
   process(chunk: Chunk, slot: number): ChunkResult {
-    const { source, stored, target, blocks } = chunk;
+    const { source, stored, target, blocks, floats } = chunk;
     const kernels = this.#kernels;
     const at = slotAddress(slot);
-    const result = { unencodable: -1, badScale: -1, difference: -1, errors: 0, squares: 0 };
+    const result = { unencodable: -1, badScale: -1, notFinite: -1, difference: -1, errors: 0, squares: 0 };
     if (source) this.#read(source, at);
     if (stored) this.#read(stored, at + RESULT);
     if (blocks) {
@@ -116,6 +120,10 @@ export class ChunkProcessor {
         result.unencodable = kernels.encode(from, format, at, to, blocks.count, blocks.rule);
         if (stored) Object.assign(result, kernels.error(from, format, at, at + RESULT, blocks.count));
       }
+    }
+    if (floats) {
+      const { address, bytes } = output(chunk, slot);
+      result.notFinite = firstNotFinite(floatNamed(floats), this.#memory.subarray(address, address + bytes));
     }
     if (stored && source) {
       result.difference = kernels.firstDifference(at + RESULT, at + (blocks ? DERIVED : 0), stored.bytes);

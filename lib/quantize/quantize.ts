@@ -6,14 +6,13 @@
 
 import type { Hash } from "node:crypto";
 import { join } from "@std/path/join";
-import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Span, type Tagged } from "./chunks.ts";
+import { type Chunk, CHUNK_BYTES, runChunks, type Span, type Tagged } from "./chunks.ts";
+import { checkEncoded, damageOf, floatsOf } from "./damage.ts";
 import { CheckpointError } from "../errors.ts";
 import {
   BLOCK,
   type BlockFormat,
-  BlockRefusal,
   DEFAULT_WIDTH,
-  encodeBlock,
   type FloatFormat,
   FORMATS,
   matrixBytes,
@@ -31,7 +30,7 @@ import {
   QUANTIZATION_FILE,
   type Tensor,
 } from "../format/checkpoint.ts";
-import { readAt, reopen, writeAt } from "../files/read.ts";
+import { writeAt } from "../files/read.ts";
 import { type NewFile, NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
 import { type Method, type Quantization, serializeQuantization } from "../format/quantization.ts";
@@ -177,6 +176,8 @@ export interface Quantized {
   readonly missing: readonly string[];
   /** Directories of the source that affect the model's behaviour and are not copied. */
   readonly left: readonly string[];
+  /** The first weight that is not finite in the tensors that are copied, if any: the model cannot be used. */
+  readonly damage?: string;
 }
 
 /**
@@ -205,6 +206,8 @@ export function checkTarget(
 export interface Filled {
   /** SHA-256 of the checkpoint as one file, in hexadecimal. */
   readonly digest: string;
+  /** See {@link Quantized}. */
+  readonly damage?: string;
   /** What quantization.json says, if anything. */
   readonly quantization?: Quantization;
 }
@@ -236,11 +239,11 @@ export async function quantize(
   const seen = checkTarget(plan, directory, force);
   return await writeQuantized(plan, directory, seen, async (files) => {
     const hash = (await sha256()).update(plan.header);
-    await writeWeights(plan, files, hash, { threads, signal, progress });
+    const damage = await writeWeights(plan, files, hash, { threads, signal, progress });
     const digest = hash.digest("hex");
-    if (plan.rule !== "signed") return { digest };
+    if (plan.rule !== "signed") return { digest, damage };
     const source = await fileDigests(plan.source, signal);
-    return { digest, quantization: { method: plan.rule, version: 1, digest, source } };
+    return { digest, damage, quantization: { method: plan.rule, version: 1, digest, source } };
   });
 }
 
@@ -259,7 +262,7 @@ export async function writeQuantized(
   using files = new NewFiles(directory, seen);
   // Copied first, so that a file that is refused is reported before the long work.
   for (const name of sidecarsOf(plan.source)) files.write(name, readSidecar(plan.source, name));
-  const { digest, quantization } = await fill(plan.files.map(({ name, bytes }) => files.create(name, bytes)));
+  const { digest, damage, quantization } = await fill(plan.files.map(({ name, bytes }) => files.create(name, bytes)));
   if (plan.files.length > 1) {
     const shards = plan.files.map(({ name, tensors }) => {
       return { name, tensors: tensors.map(({ source, bytes }) => ({ name: source.name, bytes })) };
@@ -270,7 +273,8 @@ export async function writeQuantized(
   files.commit();
   const { source, bytes, sourceBytes } = plan;
   const described = quantization && { quantization };
-  return { model: join(directory, plannedName(plan)), bytes, sourceBytes, digest, ...described, ...leftOut(source) };
+  const model = join(directory, plannedName(plan));
+  return { model, bytes, sourceBytes, digest, damage, ...described, ...leftOut(source) };
 }
 
 /**
@@ -278,29 +282,33 @@ export async function writeQuantized(
  *
  * @param files the new files
  * @param digest gets the data of all files, in their order
+ * @returns the damage of the source, see {@link Quantized}
  */
 export async function writeWeights(
   plan: Plan,
   files: readonly NewFile[],
   digest: Hash,
   { threads, signal, progress }: QuantizeOptions,
-): Promise<void> {
+): Promise<string | undefined> {
   for (const [n, { header }] of plan.files.entries()) writeAt(files[n].file, files[n].partial, 0, header);
   const targets = files.map(({ partial, inode }) => ({ path: partial, inode }));
   const total = plan.tensors.reduce((sum, { source }) => sum + source.bytes, 0);
   let done = 0;
+  let damage: CheckpointError | undefined;
   await runChunks(
     [...plan.source.files, ...targets],
     chunksOf(plan),
     threadCount(threads),
     (place, chunk, result, bytes) => {
       checkEncoded(plan, place, result);
+      damage ??= damageOf(plan.source, place.tensor.source, place.first, result);
       digest.update(bytes);
       done += chunk.source!.bytes;
       progress?.(done, total);
     },
     signal,
   );
+  return damage?.message;
 }
 
 /** The position of a chunk in its tensor. */
@@ -342,55 +350,8 @@ export function* tensorChunks(
       source: { file: source.file, offset: source.offset + first * sourceUnit, bytes: count * sourceUnit },
       [role]: span,
       blocks: from && { count, source: from.name, target: format.name, rule },
+      floats: from ? undefined : floatsOf(source.dtype),
     };
     yield { chunk, tag: { tensor, first } };
   }
-}
-
-/**
- * Reports a block of the source that a kernel could not encode.
- *
- * @throws {CheckpointError} there is one; names tensor, row, column and value, or row and block
- */
-export function checkEncoded(
-  plan: Plan,
-  { tensor, first }: ChunkPlace,
-  result: Pick<ChunkResult, "unencodable">,
-): void {
-  if (result.unencodable < 0) return;
-  const { source, from } = tensor;
-  const index = first + result.unencodable;
-  const perRow = source.shape[1] / BLOCK;
-  const row = (source.firstRow ?? 0) + Math.floor(index / perRow);
-  const block = index % perRow;
-  const { path, version } = plan.source.files[source.file];
-  const bytes = new Uint8Array(BLOCK * from!.blockBytes);
-  {
-    using file = reopen(path, version);
-    readAt(file, path, source.offset + index * bytes.length, bytes);
-  }
-  const weights = new Float32Array(BLOCK);
-  const view = new DataView(bytes.buffer);
-  from!.decode(view, 0, BLOCK, weights);
-  try {
-    encodeBlock(plan.format, weights, new Uint8Array(plan.format.blockBytes), plan.rule);
-  } catch (error) {
-    if (!(error instanceof BlockRefusal)) throw error;
-    const place = { path, tensor: source.name };
-    if (error.column < 0) {
-      throw new CheckpointError(
-        place,
-        `row ${row} block ${block}: the scale ${error.value} overflows binary16 (65504); the weights are too large for ${plan.format.name}`,
-      );
-    }
-    const value = from!.name === "F64" ? view.getFloat64(error.column * 8, true) : error.value;
-    const problem = Number.isFinite(value) ? `${value} overflows binary32` : `weight is ${value}`;
-    throw new CheckpointError(
-      place,
-      `row ${row} column ${
-        block * BLOCK + error.column
-      } (block ${block}): ${problem}; only finite weights can be quantized`,
-    );
-  }
-  throw new Error(`a kernel refused block ${index} of ${source.name}, which the definition encodes`);
 }

@@ -10,7 +10,8 @@ import { BLOCK } from "../format/blocks.ts";
 import { nameOf, TensorReader } from "../format/checkpoint.ts";
 import type { BlockKernels } from "../kernels/codec.ts";
 import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
-import { checkEncoded, type Plan, type PlannedTensor } from "./quantize.ts";
+import type { Plan, PlannedTensor } from "./quantize.ts";
+import { checkEncoded } from "./damage.ts";
 
 /** The address of the encoded blocks, which are never larger than their source. */
 const RESULT = FIRST_ADDRESS + CHUNK_BYTES;

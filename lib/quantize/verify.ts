@@ -6,6 +6,7 @@
 
 import type { Hash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Tagged } from "./chunks.ts";
+import { checkEncoded, damageOf, floatsOf } from "./damage.ts";
 import { CheckpointError } from "../errors.ts";
 import { BLOCK } from "../format/blocks.ts";
 import { type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE, type Tensor } from "../format/checkpoint.ts";
@@ -17,7 +18,7 @@ import { sha256 } from "../files/write.ts";
 import type { Watch } from "../pace.ts";
 import { type Part, partOf, type Slice, slicePlanned, sliceTensor } from "./parts.ts";
 import { threadCount } from "../kernels/workers.ts";
-import { checkEncoded, type ChunkPlace, type PlannedTensor, planQuantize, tensorChunks } from "./quantize.ts";
+import { type ChunkPlace, type PlannedTensor, planQuantize, tensorChunks } from "./quantize.ts";
 
 /** Options of {@link verify} and {@link verifyAgainst}. Progress counts bytes of the checkpoint. */
 export interface VerifyOptions extends Watch {
@@ -73,10 +74,10 @@ export interface Against extends Verified {
 }
 
 /**
- * Reads every byte of a checkpoint and checks every scale.
+ * Reads every byte of a checkpoint, and checks every scale and every float.
  *
  * @param from the checkpoint, or its path
- * @throws {CheckpointError} a scale is not finite, which names tensor, row and block; or quantization.json is invalid, or
+ * @throws {CheckpointError} a scale or a weight is not finite, which names tensor, row, and block or column; or quantization.json is invalid, or
  * describes other weights
  */
 export async function verify(
@@ -96,7 +97,8 @@ export async function verify(
       for (let first = 0; first < units; first += most) {
         const count = Math.min(most, units - first);
         const stored = { file: tensor.file, offset: tensor.offset + first * unit, bytes: count * unit };
-        const chunk: Chunk = { stored, blocks: unit > 1 ? { count, target: width!.name } : undefined };
+        const blocks = unit > 1 ? { count, target: width!.name } : undefined;
+        const chunk: Chunk = { stored, blocks, floats: floatsOf(tensor.dtype) };
         yield { chunk, tag: { tensor, first } };
       }
     }
@@ -106,6 +108,7 @@ export async function verify(
   let done = 0;
   await runChunks(checkpoint.files, chunks(), threadCount(threads), ({ tensor, first }, chunk, result, bytes) => {
     checkScale(checkpoint, tensor, first, result);
+    checkFloat(checkpoint, tensor, first, result);
     blocks += chunk.blocks?.count ?? 0;
     digests?.update(chunk.stored!.file, bytes);
     progress?.(done += bytes.length, dataBytes);
@@ -175,6 +178,7 @@ export async function verifyAgainst(
       if (place === undefined) return;
       const { stored, first, tensor } = place;
       checkScale(checkpoint, stored, first, result);
+      checkFloat(checkpoint, stored, first, result);
       checkEncoded(plan, place, result);
       const report = reports.get(stored.name)!;
       if (report.equal && !report.calibrated && result.difference >= 0) {
@@ -253,6 +257,11 @@ function checkScale(checkpoint: Checkpoint, tensor: Tensor, first: number, resul
   const place = { path: checkpoint.files[tensor.file].path, tensor: tensor.name };
   const before = (tensor.firstRow ?? 0) * tensor.shape[1] / BLOCK;
   throw notFinite(place, BLOCK, tensor.shape[1], before + first + result.badScale);
+}
+
+function checkFloat(checkpoint: Checkpoint, tensor: Tensor, first: number, result: ChunkResult): void {
+  const damage = damageOf(checkpoint, tensor, first, result);
+  if (damage !== undefined) throw damage;
 }
 
 /**

@@ -60,8 +60,8 @@ export async function quantizePart(
   const path = join(directory, file.name);
   const { own, expected } = await checkPart(plan, directory, part, force, signal);
   const { sourceBytes } = planned;
-  const result = (digest: string, skipped: boolean): QuantizedPart => {
-    return { model: path, bytes: file.bytes, sourceBytes, digest, ...leftOut(plan.source), skipped };
+  const result = (digest: string, skipped: boolean, damage?: string): QuantizedPart => {
+    return { model: path, bytes: file.bytes, sourceBytes, digest, damage, ...leftOut(plan.source), skipped };
   };
   if (own !== undefined) {
     if (await isWhole(path, own, { signal, progress })) return result(own.sha256, true);
@@ -71,7 +71,11 @@ export async function quantizePart(
 
   using files = new NewFiles(directory);
   const digest = (await sha256()).update(file.header);
-  await writeWeights(planned, [files.create(file.name, file.bytes)], digest, { threads, signal, progress });
+  const damage = await writeWeights(planned, [files.create(file.name, file.bytes)], digest, {
+    threads,
+    signal,
+    progress,
+  });
   const record = { ...expected, sha256: digest.digest("hex") };
   // Another process may have written the same part in the meantime.
   const other = readRecords(directory).get(join(directory, recordName(part)));
@@ -80,7 +84,7 @@ export async function quantizePart(
     files.commit();
     writeOne(directory, recordName(part), serializeRecord(record));
   }
-  return result(record.sha256, false);
+  return result(record.sha256, false, damage);
 }
 
 function openSize(path: string): number {

@@ -338,6 +338,33 @@ Deno.test("quantize refuses a weight that is not finite, naming tensor, row, col
   await refusedBlock(brain, 4, "row 0 column 0 (block 0): weight is NaN; only finite weights can be quantized");
 });
 
+Deno.test("quantize says where the first float is that is not finite in a tensor that it keeps", async () => {
+  const cases: [Entry, number[], string][] = [
+    [{ name: "t", dtype: "BF16", shape: [3], bytes: new Uint8Array(6) }, [4, 0xc0, 0x7f], "row 0 column 2"],
+    [{ name: "t", dtype: "F32", shape: [], bytes: new Uint8Array(4) }, [2, 0x80, 0xff], "row 0 column 0"],
+    [{ name: "t", dtype: "F16", shape: [2, 1, 3], bytes: new Uint8Array(12) }, [8, 1, 0x7c], "row 1 column 1"],
+    [{ name: "t", dtype: "F64", shape: [2], bytes: new Uint8Array(16) }, [14, 0xf0, 0x7f], "row 0 column 1"],
+    // In the second chunk of the tensor.
+    [
+      { name: "t", dtype: "BF16", shape: [CHUNK_BYTES], bytes: new Uint8Array(2 * CHUNK_BYTES) },
+      [CHUNK_BYTES + 2, 0x80, 0x7f],
+      `row 0 column ${CHUNK_BYTES / 2 + 1}`,
+    ],
+  ];
+  for (const [entry, [at, ...bytes], place] of cases) {
+    entry.bytes.set(bytes, at);
+    await inTemporary(async (directory) => {
+      const later = { ...entry, name: "u" };
+      write(directory, { [WEIGHTS]: safetensors([f32("ok", [3], (n) => n), entry, later]) });
+      for (const threads of [1, 2]) {
+        const { damage } = await quantize(directory, `${directory}/out`, { threads, force: true });
+        const end = "the weight is not finite; the file is damaged, make or download it again";
+        assertEquals(damage, `${directory}/${WEIGHTS}: tensor "t": ${place}: ${end}`);
+      }
+    });
+  }
+});
+
 Deno.test("quantize refuses an F64 weight that binary32 does not hold, with the value that is in the file", async () => {
   const values = new Float64Array(64);
   values[33] = -1e39;

@@ -291,6 +291,33 @@ Deno.test("verifyAgainst: the error over all tensors weighs them by their square
     assertAlmostEquals(result.rms, Math.sqrt((2 * 0.0625 + 0.25) / (2 * 49.0625 + 196.25)), 1e-15);
   }));
 
+Deno.test("verify and verifyAgainst refuse a float that is not finite, naming row and column", () =>
+  inTemporary(async (directory) => {
+    const changed = ({ bytes, ...entry }: Entry, at: number, ...to: number[]): Entry => {
+      const copy = bytes.slice();
+      copy.set(to, at);
+      return { ...entry, bytes: copy };
+    };
+    const end = "the weight is not finite; the file is damaged, make or download it again";
+    const norm = changed(NORM, 6, 0xc0, 0x7f);
+    const weight = changed(SOURCE, 2 * (128 + 5), 0x80, 0xff);
+    write(`${directory}/float`, { [WEIGHTS]: safetensors([NORM, weight, SCALAR]) });
+    write(`${directory}/quant`, { [WEIGHTS]: quantizedFile(8, [norm, stored(8), SCALAR]) });
+    for (const threads of [1, 2]) {
+      for (
+        const [name, place] of [["float", 'tensor "w": row 1 column 5'], ["quant", 'tensor "norm": row 0 column 3']]
+      ) {
+        const error = await assertRejects(() => verify(`${directory}/${name}`, { threads }), CheckpointError);
+        assertEquals(error.message, `${directory}/${name}/${WEIGHTS}: ${place}: ${end}`);
+      }
+      for (const source of [[NORM, SOURCE, SCALAR], [norm, SOURCE, SCALAR]]) {
+        const entries = [norm, stored(8), SCALAR];
+        const error = await assertRejects(() => against(directory, 8, entries, { threads, source }), CheckpointError);
+        assertEquals(error.message, `${directory}/quant/${WEIGHTS}: tensor "norm": row 0 column 3: ${end}`);
+      }
+    }
+  }));
+
 Deno.test("verify reads a file that declares no width: there are no blocks in it", () =>
   inTemporary(async (directory) => {
     const expected = fixture<Record<string, { sha256: string }>>("tiny/expected.json");
