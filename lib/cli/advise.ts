@@ -77,6 +77,7 @@ export const adviseCommand = command({
         remedy: "move the tokenizer's files elsewhere to measure with random ids",
       })
       : tokenizerFor("text", float, "leave it out", "leave --text out");
+    if (path === undefined && tokenizer?.assumed !== undefined) warn("advise", tokenizer.assumed);
     const task = taskOf(float, tokenizer, path === undefined ? undefined : { name: path, text: given! });
     const planned = calibrate && await planCalibration(plans[0], { calibrate: sourcesOf(calibrate) });
     if (planned) checkApart(planned, task);

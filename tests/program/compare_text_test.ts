@@ -302,6 +302,8 @@ Deno.test("rabbit advise: weights that a width holds exactly need no more", asyn
       const { code, out, err } = await run("advise", "--in", model, "--text", FILE);
       assertEquals(code, 0);
       assertMatch(err, /^rabbit: warning: --text: vocab\.json and merges\.txt do not say [^\n]*\n$/);
+      const plain = await run("advise", "--in", model);
+      assertEquals([plain.code, plain.err], [0, err.replace("--text", "advise")]);
       const found = out.trimEnd().split("\n").filter((line) => !line.includes(" memory "));
       const own = found.find((line) => line.startsWith(`ADVISE bits=${bits} `))!;
       assertMatch(own, / answers_kept=8 max_diff=0\.000000 mean_diff=0\.000000000 .* kl=0\.000000 .* suffices=true$/);
