@@ -86,6 +86,14 @@ export const inferCommand = command({
     { name: "CHECKPOINT", type: CHECKPOINT, alias: "model", help: "the checkpoint, with config.json in its directory" },
   ],
   flags: FLAGS,
+  details: [
+    [
+      ["pinned", "size of the tensors in the files; a width without a kernel of its own takes more in memory"],
+      ["mapped", "size of the files in whole pages of 4096 bytes"],
+      ["prefill, decode", "time of the prompt, and of the tokens after the first, without tokenizing and printing"],
+      ["rss", "memory of the process at the end, and its peak"],
+    ],
+  ],
   example: 'rabbit infer SmolLM2-135M-q8 --prompt "The capital of France is"',
   async run(args, out) {
     const { steps, threads } = args.values;

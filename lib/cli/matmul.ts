@@ -41,6 +41,7 @@ export const matmulCommand = command({
     activations: { type: ACTIVATIONS, default: "f32", help: "f32 is exact; i16 and i8 are faster" },
     threads: THREADS,
   },
+  details: ["bytes and gb_per_s count the matrix as a file holds it."],
   example: "rabbit matmul --bits 8 --rows 4096 --columns 4096 --threads 1",
   // deno-lint-ignore require-await
   async run(args, out) {
