@@ -7,11 +7,10 @@
 import { DEFAULT_WIDTH } from "../format/blocks.ts";
 import { join } from "@std/path/join";
 import { COMPARE_STEPS, compareModels } from "../library/compare.ts";
-import { type Model, openModel, openQuantized } from "../model/load.ts";
+import { openModel, openQuantized } from "../model/load.ts";
 import { CheckpointError } from "../errors.ts";
 import { readJsonObject } from "../format/json.ts";
 import { exists } from "../files/read.ts";
-import published from "../measure/published.json" with { type: "json" };
 import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts";
 import { CHECKPOINT, command, COUNT, FILE, PART, THREADS } from "./arguments.ts";
 import { printMethod } from "./calibrate.ts";
@@ -65,8 +64,8 @@ export const compareCommand = command({
   verdict: "0 the answer is kept (or the text is measured), 1 the tokens differ",
   details: [
     `FLOAT and QUANT default to ${GUEST.join(" and ")}, the checkpoints of a guest.`,
-    "The answers are also printed as text if there is a tokenizer, and compared with a reference if there is one for the " +
-    "prompt.",
+    "The answers are also printed as text if there is a tokenizer. If there is a reference for the prompt, " +
+    "reference_float and reference_quant say whether each answer begins with its tokens, or is the beginning of them.",
     ...TEXT_DETAILS,
   ],
   example: "rabbit compare SmolLM2-135M SmolLM2-135M-q8",
@@ -80,7 +79,7 @@ export const compareCommand = command({
     if (asked?.part === undefined) printMethod(quant.checkpoint, out);
     if (asked !== undefined) return await compareText(float, quant, asked, threads, out);
     const prompt = await promptOf(args, float);
-    const reference = referenceOf(args.values.reference, float, prompt);
+    const reference = referenceOf(args.values.reference, float.checkpoint.directory, prompt);
     const { traced, compared } = await compareModels(float, quant, prompt, { steps, threads });
     const { prefill, steps: difference } = compared;
     out.list("tokens_float", traced.tokens);
@@ -116,34 +115,30 @@ export const compareCommand = command({
   },
 });
 
-/** The expected tokens; undefined if unknown for this model and prompt. */
-function referenceOf(asked: string | undefined, { checkpoint, config }: Model, prompt: readonly number[]) {
-  const beside = join(checkpoint.directory, "reference.json");
+/** The expected tokens; undefined if unknown for this prompt. */
+function referenceOf(asked: string | undefined, directory: string, prompt: readonly number[]) {
+  const beside = join(directory, "reference.json");
   const path = asked ?? (exists(beside) ? beside : undefined);
-  if (path !== undefined) {
-    const { prompt_ids, tokens } = readReference(path);
-    if (String(prompt_ids) === String(prompt)) return tokens;
-    if (asked !== undefined) {
-      throw new UsageError(`the reference ${path} is for another prompt (${prompt_ids.join(" ")})`);
-    }
-    return undefined;
+  if (path === undefined) return undefined;
+  const { prompt_ids, tokens } = readReference(path);
+  if (String(prompt_ids) === String(prompt)) return tokens;
+  if (asked !== undefined) {
+    throw new UsageError(`the reference ${path} is for another prompt (${prompt_ids.join(" ")})`);
   }
-  const { shape, prompt_ids, tokens } = published;
-  const fits = config.vocabulary === shape.vocabulary && config.hidden === shape.hidden &&
-    config.layers === shape.layers;
-  return fits && String(prompt_ids) === String(prompt) ? tokens : undefined;
+  return undefined;
 }
 
 function readReference(path: string): { prompt_ids: number[]; tokens: number[] } {
   const json = readJsonObject(path, MAX_REFERENCE_BYTES);
   const ids = (field: string): number[] => {
     const value = json[field];
-    if (Array.isArray(value) && value.every((id) => Number.isSafeInteger(id))) return value;
-    throw new CheckpointError({ path, field }, "expected an array of token ids");
+    if (Array.isArray(value) && value.length > 0 && value.every((id) => Number.isSafeInteger(id))) return value;
+    throw new CheckpointError({ path, field }, "expected an array of at least one token id");
   };
   return { prompt_ids: ids("prompt_ids"), tokens: ids("tokens") };
 }
 
+/** Whether an answer is the reference, as far as both go. */
 function agrees(reference: readonly number[] | undefined, tokens: readonly number[]): boolean | string {
   if (reference === undefined) return "unknown";
   const length = Math.min(reference.length, tokens.length);

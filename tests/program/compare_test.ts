@@ -222,9 +222,10 @@ Deno.test("rabbit compare refuses a reference that it can't use", async () => {
     for (
       const [text, message] of [
         ['{"prompt_ids": [1, 2], "tokens": [3]}', `the reference ${file} is for another prompt (1 2)`],
-        ['{"tokens": [3]}', `${file}: prompt_ids: expected an array of token ids`],
-        ['{"prompt_ids": [1.5], "tokens": [3]}', `${file}: prompt_ids: expected an array of token ids`],
-        ['{"prompt_ids": [1], "tokens": "316"}', `${file}: tokens: expected an array of token ids`],
+        ['{"tokens": [3]}', `${file}: prompt_ids: expected an array of at least one token id`],
+        ['{"prompt_ids": [1.5], "tokens": [3]}', `${file}: prompt_ids: expected an array of at least one token id`],
+        ['{"prompt_ids": [1], "tokens": []}', `${file}: tokens: expected an array of at least one token id`],
+        ['{"prompt_ids": [1], "tokens": "316"}', `${file}: tokens: expected an array of at least one token id`],
         ["null", `${file}: expected a JSON object`],
       ]
     ) {
