@@ -3,7 +3,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { compareWith, trace } from "../../../lib/measure/compare.ts";
 import { NumericError } from "../../../lib/errors.ts";
-import { Difference } from "../../../lib/measure/metrics.ts";
+import type { Difference } from "../../../lib/measure/metrics.ts";
 import { FakeModel } from "../../support/decoders.ts";
 import { row } from "../../support/numbers.ts";
 
