@@ -68,7 +68,9 @@ export function textIds(tokenizer: Tokenizer, text: string, what: string, config
   const ids = tokenizer.encode(text);
   checkIds(what, ids, config);
   if (ids.length < 2) {
-    throw new UsageError(`${what} has ${ids.length} tokens, two are needed: the first one of a window is not scored`);
+    throw new UsageError(
+      `${what}: expected at least 2 tokens, found ${ids.length}; the first one of a window is not scored`,
+    );
   }
   return ids;
 }

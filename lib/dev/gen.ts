@@ -6,6 +6,7 @@
  * @module
  */
 
+import { checkOptions } from "../options.ts";
 import { parseConfig } from "../model/config.ts";
 import { tensorsOf } from "../model/tensors.ts";
 import { BLOCK } from "../format/blocks.ts";
@@ -73,8 +74,10 @@ type Fill = (out: Uint16Array, random: Xorshift32) => void;
  */
 export function generate(
   directory: string,
-  { seed = 0, exact, force = false, shape = SHAPE }: GenerateModelOptions = {},
+  options: GenerateModelOptions = {},
 ): void {
+  checkOptions("generateModel", options, { seed: true, exact: true, force: true, shape: true });
+  const { seed = 0, exact, force = false, shape = SHAPE } = options;
   const seen = checkOutput(directory, undefined, [MODEL_FILE, "config.json", "vocab.json", "merges.txt"], force);
   using files = new NewFiles(directory, seen);
   writeWeights(files, shape, seed, exact);

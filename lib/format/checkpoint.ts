@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkPath } from "../options.ts";
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
@@ -114,6 +115,7 @@ export interface Checkpoint {
  * @throws {SystemError} a file can't be read
  */
 export function openCheckpoint(path: string): Checkpoint {
+  checkPath("the path of the checkpoint", path);
   const given = !stat(path).isDirectory && basename(path) === INDEX_FILE ? dirname(path) : path;
   const whole = stat(given).isDirectory;
   const directory = whole ? given : dirname(given);

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkPath } from "../options.ts";
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
@@ -30,6 +31,7 @@ export function checkOutput(
   names: readonly string[],
   force: boolean,
 ): Seen {
+  checkPath("the output directory", directory);
   const seen = look(directory, [...names, MODEL_FILE, INDEX_FILE, INCOMPLETE_FILE, ...BESIDE]);
   const there = (name: string) => seen.get(name) !== undefined;
   if (source !== undefined && sameFile(directory, source.directory)) {
@@ -101,6 +103,7 @@ const CHECKPOINT_FILE = /\.(safetensors|json|txt|model|jinja)$/;
  * @throws {Refusal}
  */
 export function checkOutputFile(path: string, sources: readonly Checkpoint[], force: boolean): Seen {
+  checkPath("the output file", path);
   const seen = look(dirname(path), [basename(path)]);
   for (const source of sources.flatMap(({ files }) => files)) {
     if (!sameFile(path, source.path)) continue;

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { checkOptions, isOpen, WATCH } from "../options.ts";
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
@@ -174,7 +175,8 @@ export async function exportGguf(
   path: string,
   options: WriteOptions & PlanExportOptions = {},
 ): Promise<string> {
-  const plan = typeof from === "string" ? planExport(from, options) : from;
+  checkOptions("exportGguf", options, { ...WATCH, force: true, pre: true });
+  const plan = isOpen(from) ? from : planExport(from, options);
   const seen = checkOutputFile(path, [plan.source], options.force ?? false);
   using reader = new TensorReader(plan.source);
   using files = new NewFiles(dirname(path), seen);

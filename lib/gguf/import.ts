@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkOptions, checkPath, isOpen, WATCH } from "../options.ts";
 import { join } from "@std/path/join";
 import { configOf, type NamedTensor, namedTensors, separateRows, sourceTensors, type Weights } from "./names.ts";
 import { ROPE_FACTORS } from "./rope_scaling.ts";
@@ -93,6 +94,7 @@ export interface ImportPlan {
  * @throws {CheckpointError} a file is invalid, or its model is not supported, naming key or tensor
  */
 export function planImport(path: string, dtype?: Dtype): ImportPlan {
+  checkPath("the path of the GGUF file", path);
   const parts = openParts(path);
   using reader = new PartsReader(parts.parts);
   return plan(path, parts, reader, dtype);
@@ -242,7 +244,8 @@ export async function importGguf(
   directory: string,
   options: WriteOptions & { readonly dtype?: Dtype } = {},
 ): Promise<string> {
-  const plan = typeof from === "string" ? planImport(from, options.dtype) : from;
+  checkOptions("importGguf", options, { ...WATCH, force: true, dtype: true });
+  const plan = isOpen(from) ? from : planImport(from, options.dtype);
   const seen = checkImport(plan, directory, options.force ?? false);
   using reader = new PartsReader(plan.parts);
   using files = new NewFiles(directory, seen);

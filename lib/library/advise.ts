@@ -5,6 +5,7 @@
  * @module
  */
 
+import { checkOptions, checkString, WATCH } from "../options.ts";
 import type { Watch } from "../pace.ts";
 import { WIDTHS } from "../format/blocks.ts";
 import { TensorReader } from "../format/checkpoint.ts";
@@ -93,8 +94,11 @@ export interface Advice {
  */
 export async function advise(
   path: string,
-  { text, threads, calibrate, ...watch }: AdviseOptions = {},
+  options: AdviseOptions = {},
 ): Promise<Advice> {
+  checkOptions("advise", options, { ...WATCH, text: true, threads: true, calibrate: true });
+  const { text, threads, calibrate, ...watch } = options;
+  if (text !== undefined) checkString("the text", text);
   const model = openModel(path);
   const plans: Plan[] = widthsOf(model);
   const { checkpoint, config } = model;

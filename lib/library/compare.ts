@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkOptions, checkString, checkWhole, WATCH } from "../options.ts";
 import { inTurns, type Watch, type Work } from "../pace.ts";
 import { TensorReader } from "../format/checkpoint.ts";
 import { FORMATS } from "../format/blocks.ts";
@@ -19,7 +20,7 @@ import { longestContext } from "../model/config.ts";
 import { LlamaGroup } from "../model/group.ts";
 import { BATCH, type Llama } from "../model/llama.ts";
 import { loadInTurns, type Model, openModel, openQuantized } from "../model/load.ts";
-import { idsOf, textIds, tokenizerOf } from "./prompt.ts";
+import { checkPrompt, idsOf, textIds, tokenizerOf } from "./prompt.ts";
 
 /** The default number of tokens of an answer. */
 export const COMPARE_STEPS = 8;
@@ -74,6 +75,8 @@ export interface Compared {
  * @throws the reason of the signal
  */
 export async function compare(float: string, quant: string, options: CompareOptions): Promise<Compared> {
+  checkOptions("compare", options, { ...WATCH, prompt: true, steps: true, threads: true });
+  checkPrompt(options.prompt);
   const model = openModel(float);
   const other = openQuantized(quant, model);
   const prompt = idsOf(options.prompt, model);
@@ -89,9 +92,7 @@ export async function compareModels(
   prompt: readonly number[],
   { steps = COMPARE_STEPS, threads, signal, progress }: Omit<CompareOptions, "prompt">,
 ): Promise<{ readonly traced: Trace; readonly compared: Comparison }> {
-  if (!(Number.isSafeInteger(steps) && steps >= 1)) {
-    throw new RangeError(`steps ${steps}: a whole number of 1 or more is needed`);
-  }
+  checkWhole("steps", steps, 1);
   const context = prompt.length + steps;
   let done = 0;
   // A quantized model with a different answer is fed both answers, so the total is an upper bound.
@@ -145,16 +146,18 @@ export async function compareText(
   text: string,
   options: CompareTextOptions = {},
 ): Promise<Divergence> {
+  checkString("the text", text);
+  checkOptions("compareText", options, { ...WATCH, window: true, stride: true, threads: true });
   const model = openModel(float);
   const other = openQuantized(quant, model);
   const longest = Math.min(longestContext(model.config), longestContext(other.config));
   const { window = Math.min(WINDOW, longest), threads, signal, progress } = options;
   const { stride = window } = options;
   if (!(Number.isInteger(window) && window >= 2 && window <= longest)) {
-    throw new RangeError(`window ${window}: a whole number from 2 to the model's context of ${longest} is needed`);
+    throw new RangeError(`window ${window}: expected a whole number from 2 to the model's context of ${longest}`);
   }
   if (!(Number.isInteger(stride) && stride >= 1 && stride <= window)) {
-    throw new RangeError(`stride ${stride}: a whole number from 1 to the window of ${window} is needed`);
+    throw new RangeError(`stride ${stride}: expected a whole number from 1 to the window of ${window}`);
   }
   const ids = textIds("the text", text, tokenizerOf(model), model);
   const windows = windowsOf(ids.length, window, stride);

@@ -5,6 +5,7 @@
  */
 
 import { CheckpointError } from "../errors.ts";
+import { checkOptions, checkPath, checkWhole, type Names, WATCH } from "../options.ts";
 import { pacer, type Watch } from "../pace.ts";
 import type { Activations } from "../format/blocks.ts";
 import { type Checkpoint, TensorReader } from "../format/checkpoint.ts";
@@ -19,7 +20,7 @@ import { decoding, stopsOf } from "../text/decode.ts";
 import { momentOf } from "../text/jinja/dates.ts";
 import { Sampler } from "../text/sample.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
-import { idsOf, tokenizerOf } from "./prompt.ts";
+import { checkPrompt, idsOf, tokenizerOf } from "./prompt.ts";
 
 /** The default context, unless that of the model is shorter. */
 const DEFAULT_CONTEXT = 2048;
@@ -61,6 +62,11 @@ export interface GenerateOptions {
   readonly signal?: AbortSignal;
 }
 
+/** The names of {@link GenerateOptions}. */
+const GENERATE: Names<GenerateOptions> = {
+  ...{ temperature: true, topP: true, seed: true, maxTokens: true, chat: true, stops: true, signal: true },
+};
+
 /** A token that {@link LanguageModel.generate} yields. */
 export interface GeneratedToken {
   /** The token id. */
@@ -92,6 +98,8 @@ export type Prompt = string | readonly number[] | readonly Message[];
  * @throws the reason of the signal
  */
 export async function open(path: string, options: OpenOptions = {}): Promise<LanguageModel> {
+  checkPath("the path", path);
+  checkOptions("open", options, { ...WATCH, threads: true, context: true, activations: true, config: true });
   const model = openModel(path, options.config);
   const { checkpoint, config } = model;
   const { context = Math.min(DEFAULT_CONTEXT, longestContext(config)) } = options;
@@ -159,6 +167,8 @@ export class LanguageModel implements TextModel, AsyncDisposable {
    * @throws the reason of the signal
    */
   async *generate(prompt: Prompt, options: GenerateOptions = {}): AsyncGenerator<GeneratedToken, void> {
+    checkPrompt(prompt);
+    checkOptions("generate", options, GENERATE);
     const { signal } = options;
     this.#checkOpen();
     if (this.#busy) throw new TypeError("the model is still generating another answer");
@@ -271,15 +281,14 @@ function isConversation(prompt: readonly number[] | readonly Message[]): prompt 
 /** The sampler; undefined for greedy decoding. */
 function samplerOf({ temperature = 0, topP = 1, seed }: GenerateOptions): Sampler | undefined {
   if (!(temperature >= 0 && temperature <= MAX_TEMPERATURE)) {
-    throw new RangeError(`temperature ${temperature}: a number from 0 to ${MAX_TEMPERATURE} is needed`);
+    throw new RangeError(`temperature ${temperature}: expected a number from 0 to ${MAX_TEMPERATURE}`);
   }
-  if (!(topP > 0 && topP <= 1)) throw new RangeError(`topP ${topP}: a number above 0, to 1, is needed`);
+  if (!(topP > 0 && topP <= 1)) throw new RangeError(`topP ${topP}: expected a number above 0 and at most 1`);
   if (seed !== undefined) checkWhole("seed", seed, 0);
-  if (temperature === 0) return undefined;
+  if (temperature === 0) {
+    const stray = topP !== 1 ? "topP" : seed !== undefined ? "seed" : undefined;
+    if (stray === undefined) return undefined;
+    throw new TypeError(`${stray} needs a temperature above 0: greedy decoding samples nothing`);
+  }
   return new Sampler({ temperature, topP, seed: seed ?? crypto.getRandomValues(new Uint32Array(1))[0] });
-}
-
-function checkWhole(name: string, value: number, least: number): void {
-  if (Number.isSafeInteger(value) && value >= least) return;
-  throw new RangeError(`${name} ${value}: a whole number of ${least} or more is needed`);
 }

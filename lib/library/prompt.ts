@@ -25,6 +25,12 @@ export function tokenizerOf(model: Model, tokenizer: () => Tokenizer | undefined
   );
 }
 
+/** @throws {TypeError} a prompt is neither a text nor an array */
+export function checkPrompt(prompt: unknown): void {
+  if (typeof prompt === "string" || Array.isArray(prompt)) return;
+  throw new TypeError(`the prompt is ${prompt === null ? "null" : typeof prompt}, expected a text or an array`);
+}
+
 /**
  * Converts a prompt to token ids.
  *
@@ -51,7 +57,7 @@ export function textIds(what: string, text: string, tokenizer: Tokenizer, model:
   checkIds(what, ids, model);
   if (ids.length >= 2) return ids;
   throw new RabbitError(
-    `${what} has ${ids.length} tokens, two are needed: the first one of a window is not scored`,
+    `${what}: expected at least 2 tokens, found ${ids.length}; the first one of a window is not scored`,
   );
 }
 

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkOptions, isOpen, type Names, WATCH } from "../options.ts";
 import {
   checkTarget,
   type NewCheckpointOptions,
@@ -26,6 +27,13 @@ import {
 
 /** How blocks are chosen. */
 export interface MethodOptions extends NewCheckpointOptions, Partial<CalibrationOptions> {}
+
+/** The names of the options of {@link quantize}. */
+const QUANTIZE: Names<QuantizeOptions & MethodOptions> = {
+  ...WATCH,
+  ...{ bits: true, rule: true, maxShardBytes: true, threads: true, force: true },
+  ...{ calibrate: true, tokens: true, window: true, seed: true, damping: true },
+};
 
 /**
  * Writes a quantized checkpoint of a float one, and the source's tokenizer and configuration, to a directory. They appear
@@ -67,8 +75,9 @@ export async function quantize(
   directory: string,
   options: QuantizeOptions & MethodOptions = {},
 ): Promise<Quantized> {
+  checkOptions("quantize", options, QUANTIZE);
   const { bits, rule, maxShardBytes, calibrate, tokens, window, seed, damping, ...rest } = options;
-  const plan = typeof from === "string" ? planShards(planQuantize(from, bits, rule), maxShardBytes ?? Infinity) : from;
+  const plan = isOpen(from) ? from : planShards(planQuantize(from, bits, rule), maxShardBytes ?? Infinity);
   if (calibrate === undefined) return await quantizeByRule(plan, directory, rest);
   const planned = await planCalibration(plan, { calibrate, tokens, window, seed, damping });
   return await quantizeCalibrated(planned, directory, rest);

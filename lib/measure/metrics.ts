@@ -8,33 +8,24 @@ import { divergenceOf, logProbability, type Pair } from "./distribution.ts";
 
 /** The maximum and the mean of |a - b| over all values that were added, with sums in binary64. */
 export class Difference {
-  #max = 0;
+  // Fields, since getters are left out by JSON.stringify and console.log.
+  /** max |a - b| */
+  max = 0;
+  /** (sum of |a - b|) / (number of values) */
+  mean = 0;
+  /** Number of values. */
+  values = 0;
   #sum = 0;
-  #count = 0;
 
   /** Adds the differences of two rows of equal length. */
   add(a: Float32Array, b: Float32Array): void {
     for (let n = 0; n < a.length; n++) {
       const d = Math.abs(a[n] - b[n]);
       this.#sum += d;
-      if (d > this.#max) this.#max = d;
+      if (d > this.max) this.max = d;
     }
-    this.#count += a.length;
-  }
-
-  /** max |a - b| */
-  get max(): number {
-    return this.#max;
-  }
-
-  /** (sum of |a - b|) / (number of values) */
-  get mean(): number {
-    return this.#count === 0 ? 0 : this.#sum / this.#count;
-  }
-
-  /** Number of values. */
-  get values(): number {
-    return this.#count;
+    this.values += a.length;
+    if (this.values > 0) this.mean = this.#sum / this.values;
   }
 }
 

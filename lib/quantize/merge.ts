@@ -5,6 +5,7 @@
  * @module
  */
 
+import { checkOptions, WATCH } from "../options.ts";
 import type { Hash } from "node:crypto";
 import { join } from "@std/path/join";
 import { CheckpointError, Refusal, systemError } from "../errors.ts";
@@ -199,8 +200,10 @@ function mergedFile(
  */
 export async function merge(
   plan: MergePlan,
-  { force = false, signal, progress }: Watch & { readonly force?: boolean } = {},
+  options: Watch & { readonly force?: boolean } = {},
 ): Promise<Merged> {
+  checkOptions("merge", options, { ...WATCH, force: true });
+  const { force = false, signal, progress } = options;
   const { directory, files: merged, inPlace, header, records } = plan;
   const [{ header: planned }] = records.values();
   const own = (await sha256()).update(header).digest("hex");

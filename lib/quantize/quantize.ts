@@ -4,6 +4,7 @@
  * @module
  */
 
+import { isOpen } from "../options.ts";
 import type { Hash } from "node:crypto";
 import { join } from "@std/path/join";
 import { type Chunk, CHUNK_BYTES, runChunks, type Span, type Tagged } from "./chunks.ts";
@@ -94,8 +95,9 @@ export function planQuantize(
   width: BlockFormat | number = DEFAULT_WIDTH,
   rule: ScaleRule = "absmax",
 ): Plan {
-  const format = typeof width === "number" ? widthOf(width) : width;
-  const source = typeof from === "string" ? openCheckpoint(from) : from;
+  const format = typeof width === "object" && width !== null ? width : widthOf(width);
+  if (!SCALE_RULES.includes(rule)) throw new RangeError(`rule ${rule}: expected ${SCALE_RULES.join(" or ")}`);
+  const source = isOpen(from) ? from : openCheckpoint(from);
   if (source.width !== undefined) {
     throw new CheckpointError(
       { path: nameOf(source), field: `__metadata__ "format"` },
@@ -139,7 +141,9 @@ export function planQuantize(
 function widthOf(bits: number): BlockFormat {
   const width = WIDTHS.find((format) => format.bits === bits);
   if (width !== undefined) return width;
-  throw new RangeError(`unsupported width: ${bits} bits; expected ${WIDTHS.map(({ bits }) => bits).join(" or ")}`);
+  throw new RangeError(
+    `unsupported width: ${JSON.stringify(bits)} bits; expected ${WIDTHS.map(({ bits }) => bits).join(" or ")}`,
+  );
 }
 
 /** Options of {@link quantize}. Progress counts bytes of the source. */

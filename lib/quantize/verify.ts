@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkOptions, isOpen, type Names, WATCH } from "../options.ts";
 import type { Hash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Tagged } from "./chunks.ts";
 import { checkEncoded, damageOf, floatsOf } from "./damage.ts";
@@ -27,6 +28,9 @@ export interface VerifyOptions extends Watch {
   /** Check one of several parts alone; the digests are left out. */
   readonly part?: Part;
 }
+
+/** The names of {@link VerifyOptions}. */
+const VERIFY: Names<VerifyOptions> = { ...WATCH, threads: true, part: true };
 
 /** The result of {@link verify}. */
 export interface Verified {
@@ -82,9 +86,11 @@ export interface Against extends Verified {
  */
 export async function verify(
   from: Checkpoint | string,
-  { threads, part, signal, progress }: VerifyOptions = {},
+  options: VerifyOptions = {},
 ): Promise<Verified> {
-  const checkpoint = typeof from === "string" ? openCheckpoint(from) : from;
+  checkOptions("verify", options, VERIFY);
+  const { threads, part, signal, progress } = options;
+  const checkpoint = isOpen(from) ? from : openCheckpoint(from);
   const { width } = checkpoint;
   const quantization = quantizationOf(checkpoint);
   const tensors = partOfTensors(checkpoint.tensors, part).map(({ tensor, rows }) => sliceTensor(tensor, rows));
@@ -128,9 +134,11 @@ export async function verify(
 export async function verifyAgainst(
   from: Checkpoint | string,
   sourceFrom: Checkpoint | string,
-  { threads, part, signal, progress }: VerifyOptions = {},
+  options: VerifyOptions = {},
 ): Promise<Against> {
-  const [checkpoint, source] = [from, sourceFrom].map((each) => typeof each === "string" ? openCheckpoint(each) : each);
+  checkOptions("verifyAgainst", options, VERIFY);
+  const { threads, part, signal, progress } = options;
+  const [checkpoint, source] = [from, sourceFrom].map((each) => isOpen(each) ? each : openCheckpoint(each));
   const format = checkpoint.width;
   if (format === undefined) {
     throw new CheckpointError(

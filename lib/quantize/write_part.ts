@@ -5,6 +5,7 @@
  * @module
  */
 
+import { checkOptions, WATCH } from "../options.ts";
 import { join } from "@std/path/join";
 import { CheckpointError, Refusal } from "../errors.ts";
 import { beginsWith, exists, openRegular, readAt, sameFile } from "../files/read.ts";
@@ -52,8 +53,10 @@ export async function quantizePart(
   plan: Plan,
   directory: string,
   part: Part,
-  { force = false, threads, signal, progress }: QuantizeOptions = {},
+  options: QuantizeOptions = {},
 ): Promise<QuantizedPart> {
+  checkOptions("quantizePart", options, { ...WATCH, force: true, threads: true });
+  const { force = false, threads, signal, progress } = options;
   if (plan.rule !== SCALE_RULES[0]) throw new RangeError("parts are made by the format's own rule");
   const planned = planPart(plan, part);
   const [file] = planned.files;

@@ -1,4 +1,4 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertMatch } from "@std/assert";
 import ts from "typescript";
 import { inTemporary } from "../support/files.ts";
 import { ROOT } from "../support/fixtures.ts";
@@ -71,6 +71,11 @@ needs(
       ]);
       assertEquals(inNode.signal, [true, "stop"]);
       checkTypes(directory);
+
+      // The program of the page about the library.
+      const [, page] = /^```ts\n([^]*?)^```$/m.exec(Deno.readTextFileSync(`${ROOT}docs/library.md`))!;
+      Deno.writeTextFileSync(`${directory}/page.js`, page);
+      assertMatch(await run(directory, node!, "page.js"), /^[0-9a-f]{64}\n[^]*\n(true|false) [\d.]+\n$/);
     }),
 );
 

@@ -6,7 +6,7 @@ import { execute } from "../support/program.ts";
 
 /** The layers, lowest first. A module imports from its own layer and from lower ones. */
 const LAYERS: readonly (readonly RegExp[])[] = [
-  [/^lib\/(errors|libc|pace|random)\.ts$/, /^lib\/measure\/(distribution|metrics)\.ts$/],
+  [/^lib\/(errors|libc|options|pace|random)\.ts$/, /^lib\/measure\/(distribution|metrics)\.ts$/],
   [/^lib\/files\//],
   [/^lib\/format\//],
   [/^lib\/kernels\//],
