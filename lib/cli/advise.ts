@@ -169,5 +169,11 @@ function print(
   // The narrowest width by the rule is the first; a calibrated one stands behind it, if it was tried.
   const tried = plans.some(({ method }) => method !== undefined);
   const advised = tried ? { method: use?.method, command: commandOf(use, calibrate) } : {};
-  out.line({ use: String(useOf(plans, measured)), ...advised, why: whyOf(plans, measured) });
+  const untried = !tried && measured[0].fails.length > 0;
+  out.line({
+    use: String(useOf(plans, measured)),
+    ...advised,
+    why: whyOf(plans, measured),
+    try: untried ? `rabbit advise ${shellWord(plans[0].source.path)} --calibrate self` : undefined,
+  });
 }

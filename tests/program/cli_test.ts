@@ -286,8 +286,8 @@ Deno.test("an argument is given by itself, or by the flag that stands for it: th
     await same(["quantize", "dev", "q8", "--bits", "8"], ["quantize", "--bits=8", "--out", "q8", "--in", "dev"], "q8");
     await same(["quantize", "dev", "q4"], ["quantize", "dev", "--out", "q4"], "q4");
     await same(["infer", "q8", "--steps", "2"], ["infer", "--model", "q8", "--steps", "2"]);
-    await same(["export", "q8", "q8.gguf", "--pre", "smollm"], [
-      ...["export", "--in", "q8", "--gguf", "q8.gguf", "--pre", "smollm"],
+    await same(["export", "q8", "q8.gguf", "--pre", "gpt-2"], [
+      ...["export", "--in", "q8", "--gguf", "q8.gguf", "--pre", "gpt-2"],
     ], "q8.gguf");
     await same(["import", "q8.gguf", "back"], ["import", "--gguf", "q8.gguf", "--out", "back"], "back");
     copyModel(TINY, `${cwd}/tiny`);

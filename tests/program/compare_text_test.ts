@@ -244,7 +244,7 @@ Deno.test("rabbit advise says what --json says, writes nothing, and gives a widt
   const object = JSON.parse(out);
   assertEquals(Object.keys(object), [
     ...["model", "bytes", "prompts", "steps", "text", "scored", "perplexity"],
-    ...["widths", "memory", "use", "why"],
+    ...["widths", "memory", "use", "why", "try"],
   ]);
   assertEquals([object.model, object.bytes, object.text, object.scored], [FLOAT, 191128, FILE, 206]);
   assertEquals(object.widths.map(({ bits, bytes }: { bits: number; bytes: number }) => [bits, bytes]), [
@@ -282,7 +282,9 @@ Deno.test("rabbit advise says what --json says, writes nothing, and gives a widt
   );
   assertMatch(found[1], /^ADVISE bits=4 .* suffices=false fails=[a-z,]+$/);
   assertMatch(found[2], /^ADVISE bits=8 /);
-  assertEquals(found[3], `ADVISE use=${object.use} why=${JSON.stringify(object.why)}`);
+  const next = `rabbit advise ${FLOAT} --calibrate self`;
+  assertEquals(object.try, next);
+  assertEquals(found[3], `ADVISE use=${object.use} why=${JSON.stringify(object.why)} try="${next}"`);
 });
 
 Deno.test("rabbit advise asks ids of a model without a tokenizer", async () => {
