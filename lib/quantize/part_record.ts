@@ -63,8 +63,10 @@ export function serializeRecord(record: PartRecord): Uint8Array<ArrayBuffer> {
  */
 export function readRecords(directory: string): Map<string, PartRecord> {
   const names = list(directory).filter((name) => RECORD.test(name)).sort();
-  return new Map(names.map((name) => {
-    const path = memberOf(directory, name)!;
+  return new Map(names.flatMap((name): [string, PartRecord][] => {
+    const path = memberOf(directory, name);
+    // A merge may have removed it in the meantime.
+    if (path === undefined) return [];
     const record = readRecord(path);
     if (recordName({ number: record.part, count: record.parts }) !== name) {
       throw new CheckpointError(
@@ -72,7 +74,7 @@ export function readRecords(directory: string): Map<string, PartRecord> {
         `is the record of part ${record.part} of ${record.parts}; was it renamed? Write the part again`,
       );
     }
-    return [path, record];
+    return [[path, record]];
   }));
 }
 
