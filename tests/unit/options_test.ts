@@ -1,10 +1,11 @@
 // Arguments that TypeScript would not compile, as plain JavaScript can give them.
 
-import { assert, assertEquals, assertRejects } from "@std/assert";
-import * as library from "../../../lib/mod.ts";
-import { copyModel } from "../../support/models.ts";
-import { temporary, tree } from "../../support/files.ts";
-import { TINY } from "../../support/fixtures.ts";
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import * as library from "../../lib/mod.ts";
+import { checkWhole } from "../../lib/options.ts";
+import { copyModel } from "../support/models.ts";
+import { temporary, tree } from "../support/files.ts";
+import { TINY } from "../support/fixtures.ts";
 
 // deno-lint-ignore no-explicit-any
 const { advise, compare, compareText, exportGguf, generateModel, importGguf, open, ...more } = library as any;
@@ -85,5 +86,15 @@ Deno.test("the figures of compare are in its JSON, and are printed", async () =>
     assert(max > 0 && mean > 0 && values > 0);
     assertEquals(JSON.parse(JSON.stringify(difference)), { max, mean, values });
     assert(Deno.inspect(difference).includes(`max: ${max}`));
+  }
+});
+
+Deno.test("checkWhole takes whole numbers from the least on, and says what else is expected", () => {
+  for (const value of [2, 3, Number.MAX_SAFE_INTEGER]) checkWhole("n", value, 2);
+  for (
+    const [value, found] of [[1, "1"], [2.5, "2.5"], [NaN, "NaN"], [2 ** 53, "9007199254740992"], ["2", '"2"']] as const
+  ) {
+    const message = `n ${found}: expected a whole number of at least 2`;
+    assertThrows(() => checkWhole("n", value as number, 2), RangeError, message);
   }
 });
