@@ -33,7 +33,7 @@ export const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused:
 export interface Vocabulary {
   /** The name of a pre-tokenizer: of `SPLITS` in splits.ts, or given by the user; `default` for SentencePiece. */
   readonly pre: string;
-  /** Why `pre` may be wrong, if the user gave it and it is not what tokenizer.json says. */
+  /** Why `pre` may be wrong, if the user gave it and it is not what the tokenizer says. */
   readonly doubt?: string;
   /** For SentencePiece only: a score for each id, and whether a space is added before a text. */
   readonly sentencePiece?: { readonly scores: readonly number[]; readonly prefix: boolean };
@@ -186,9 +186,7 @@ function splitOf(path: string, json: unknown, given: boolean): string | undefine
 function doubtOf(pre: string, derived: string | undefined): { doubt?: string } {
   const split = splitNamed(pre);
   if (derived !== undefined && (split?.name ?? pre) === derived) return {};
-  const why = derived === undefined
-    ? "tokenizer.json has a pre-tokenizer that rabbit has no name for"
-    : `tokenizer.json has the pre-tokenizer ${derived}`;
+  const why = derived === undefined ? "rabbit has no name for the tokenizer's" : `the tokenizer's is ${derived}`;
   const risk = split === undefined
     ? "rabbit does not know this name, and import refuses it"
     : "llama.cpp may divide texts into other tokens";

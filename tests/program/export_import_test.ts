@@ -365,7 +365,7 @@ Deno.test("rabbit export names the splitting of a tokenizer as llama.cpp does", 
     const named = await run("export", "--in", odd, "--gguf", join(temporary, "odd.gguf"), "--pre", "grok-2");
     assertMatch(named.out, / tokenizer=grok-2\n/);
     const warning = (doubt: string) => `rabbit: warning: export: pre-tokenizer ${doubt}\n`;
-    const unknown = "tokenizer.json has a pre-tokenizer that rabbit has no name for";
+    const unknown = "rabbit has no name for the tokenizer's";
     const refuses = "rabbit does not know this name, and import refuses it";
     assertEquals(named.err, warning(`"grok-2": ${unknown}; ${refuses}`));
     const usual = withTokenizer(join(temporary, "usual"), { added_tokens: [], ...cases[0][1] });
@@ -374,8 +374,8 @@ Deno.test("rabbit export names the splitting of a tokenizer as llama.cpp does", 
     for (
       const [directory, pre, err] of [
         [odd, other, warning(`"${other}": ${unknown}; ${risk}`)],
-        [usual, other, warning(`"${other}": tokenizer.json has the pre-tokenizer ${own}; ${risk}`)],
-        [usual, "foo", warning(`"foo": tokenizer.json has the pre-tokenizer ${own}; ${refuses}`)],
+        [usual, other, warning(`"${other}": the tokenizer's is ${own}; ${risk}`)],
+        [usual, "foo", warning(`"foo": the tokenizer's is ${own}; ${refuses}`)],
         [usual, own, ""],
       ]
     ) {
@@ -698,7 +698,7 @@ Deno.test("planImport refuses a window that is no count", async () => {
       Deno.writeFileSync(path, concat(serializeGguf(changed, tensors), data.slice(tensors[0].offset)));
       const error = assertThrows(() => planImport(path), CheckpointError);
       const key = 'key "llama.attention.sliding_window"';
-      assertEquals(error.message, `${path}: ${key}: expected a whole number of 1 or more, found ${found}`);
+      assertEquals(error.message, `${path}: ${key}: expected a whole number of at least 1, found ${found}`);
     }
   });
 });
