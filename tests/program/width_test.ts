@@ -31,10 +31,10 @@ const IDS = ["--ids", expected.prompt_ids.join(" ")];
 function addRow(): string {
   const blocks = `${ROOT}lib/format/blocks.ts`;
   const source = Deno.readTextFileSync(blocks);
-  const end = "  Q4B32,\n]);";
-  assertEquals(source.split(end).length, 2, "the table ends with Q4B32");
+  const rows = /^export const FORMATS\b[^]*?byName\(\[[^]*?(?=^\]\);)/m;
   const row = `import { ROW } from "${new URL("../support/five_bits.ts", import.meta.url)}";\n`;
-  const table = row + source.replace(end, `  Q4B32,\n  blockFormat(ROW),\n]);`);
+  assertMatch(source, rows);
+  const table = row + source.replace(rows, (table) => `${table}  blockFormat(ROW),\n`);
   Deno.writeTextFileSync(`${directory}/blocks.ts`, table.replaceAll('from "./', `from "file://${ROOT}lib/format/`));
   const { imports } = JSON.parse(Deno.readTextFileSync(`${ROOT}deno.json`));
   for (const [name, target] of Object.entries<string>(imports)) {

@@ -42,7 +42,9 @@ export function blockBytes({ scale, payload }: KnownWidth): Uint8Array {
 
 /** The known answer of a width. */
 export function known(block: KnownBlock, bits: number): KnownWidth {
-  return bits === 4 ? block.q4 : block.q8;
+  const width = (block as unknown as Record<string, KnownWidth | undefined>)[`q${bits}`];
+  if (width === undefined) throw new Error(`fixtures/blocks.json has no answers for ${bits} bits`);
+  return width;
 }
 
 /** Binary32 values of bit patterns. */
@@ -57,9 +59,15 @@ export function half(bits: number): number {
   return (bits & 0x8000 ? -1 : 1) * significand * 2 ** (Math.max(exponent, 1) - 25);
 }
 
-/** The level of weight `n` of a block, from the description of the format. */
+/** The bits of weight `n` in the payload of a block, by the bits of a width, from the description of the format. */
+const FIELDS: Readonly<Record<number, (payload: Uint8Array, n: number) => number>> = {
+  4: (payload, n) => Math.floor(payload[Math.floor(n / 2)] / (n % 2 ? 16 : 1)) % 16,
+  8: (payload, n) => payload[n],
+};
+
+/** The level of weight `n` of a block. */
 export function levelOf(bits: number, block: Uint8Array, n: number): number {
-  const field = bits === 8 ? block[2 + n] : Math.floor(block[2 + Math.floor(n / 2)] / (n % 2 ? 16 : 1)) % 16;
+  const field = FIELDS[bits](block.subarray(2), n);
   return field < 2 ** (bits - 1) ? field : field - 2 ** bits;
 }
 
