@@ -20,9 +20,17 @@ import { checksAddresses, revision } from "rabbit/revision";
 /** The words that ask for help instead of a command. */
 const HELP = ["help", "--help", "-h"];
 
+/** Options that come after a command. */
+const LATER = ["--json", "--quiet", "-q"];
+
 function find(word: string): Command {
   const command = COMMANDS.find(({ name }) => name === word);
   if (command !== undefined) return command;
+  if (word.startsWith("-")) {
+    const own = word.replace(/=.*/s, "");
+    if (LATER.includes(own)) throw new UsageError(`${own} is an option of commands; give it after the command`);
+    throw unknown("option", own, ["--help", "--version"], "rabbit --help");
+  }
   const names = [...COMMANDS.map(({ name }) => name), "help"];
   throw unknown("command", word, names, "rabbit --help");
 }

@@ -298,7 +298,7 @@ function readValue(name: string, type: Type, text: string): string | number | Pa
       const { min, max = Number.MAX_SAFE_INTEGER } = type;
       const value = Number(text);
       if (/^\d+$/.test(text) && value >= min && value <= max) return value;
-      const range = type.max === undefined && !(value > max) ? `${min} or more` : `${min} to ${max}`;
+      const range = type.max === undefined && !(value > max) ? `at least ${min}` : `${min} to ${max}`;
       throw invalid(name, `a whole number of ${range}`, text);
     }
     case "number": {

@@ -14,7 +14,7 @@ export const EXITS: readonly (readonly [string, string])[] = [
   ["0", "yes, or done"],
   ["1", "the answer is no"],
   ["2", "trouble: invalid usage, input that cannot be read or is refused, a full disk"],
-  ["129, 130, 131, 143", "interrupted by SIGHUP, SIGINT, SIGQUIT, SIGTERM; nothing is left behind"],
+  ["129, 130, 131, 143", "interrupted by SIGHUP, SIGINT, SIGQUIT, SIGTERM; no unfinished file is left"],
 ];
 
 /** The environment variables that the program reads. */

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { Sampler } from "../text/sample.ts";
+import { MAX_TEMPERATURE, Sampler } from "../text/sample.ts";
 import { type ChatTemplate, type Message, readChatTemplate, renderChat } from "../text/chat.ts";
 import { decoding, stopsOf } from "../text/decode.ts";
 import type { Llama } from "../model/llama.ts";
@@ -25,9 +25,6 @@ import { ACTIVATIONS, NARROWEST_FIRST } from "./widths.ts";
 
 /** The page size that `mapped` is rounded to. */
 const PAGE_BYTES = 4096;
-
-/** Above this the distribution is practically uniform. */
-const MAX_TEMPERATURE = 100;
 
 const FLAGS = {
   ...PROMPT_FLAGS,
@@ -62,7 +59,7 @@ const FLAGS = {
   seed: {
     type: { kind: "integer", min: 0 },
     unset: "a random seed, which is printed",
-    help: "random seed of the sampling",
+    help: "random seed of the sampling, below 2^53",
   },
   activations: {
     type: ACTIVATIONS,

@@ -149,7 +149,7 @@ class Reader {
   whole(field: string): number {
     return this.#take(
       field,
-      "a whole number of 0 or more",
+      "a whole number of at least 0",
       (value): value is number => Number.isSafeInteger(value) && value as number >= 0,
     );
   }
@@ -157,7 +157,7 @@ class Reader {
   number(field: string): number {
     return this.#take(
       field,
-      "a number of 0 or more",
+      "a number of at least 0",
       (value): value is number => typeof value === "number" && value >= 0 && value < Infinity,
     );
   }

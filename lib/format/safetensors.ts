@@ -198,7 +198,7 @@ function parseEntry(path: string, tensor: string, json: JsonReader): TensorEntry
   return { name: tensor, dtype, shape, begin, end };
 }
 
-/** Reads an array of at most {@link MAX_DIMENSIONS} integers of 0 or more. */
+/** Reads an array of at most {@link MAX_DIMENSIONS} integers of at least 0. */
 function naturals(path: string, tensor: string, field: string, json: JsonReader): number[] {
   const place = { path, tensor, field };
   if (json.peek() !== "array") {

@@ -48,13 +48,13 @@ export class Keys {
     return found.value;
   }
 
-  /** A whole number of 1 or more. @throws {CheckpointError} */
+  /** A whole number of at least 1. @throws {CheckpointError} */
   count(key: string, fallback?: number): number {
     const found = this.optional(key);
     const number = found?.value ?? fallback;
     if (number === undefined) this.fail(key, "is missing");
     if (typeof number !== "number" || !Number.isSafeInteger(number) || number < 1) {
-      this.fail(key, `expected a whole number of 1 or more, found ${found ? describe(found) : number}`);
+      this.fail(key, `expected a whole number of at least 1, found ${found ? describe(found) : number}`);
     }
     return number;
   }

@@ -18,15 +18,12 @@ import { loadInTurns, type Model, openModel } from "../model/load.ts";
 import { type ChatTemplate, type Message, readChatTemplate, renderChat } from "../text/chat.ts";
 import { decoding, stopsOf } from "../text/decode.ts";
 import { momentOf } from "../text/jinja/dates.ts";
-import { Sampler } from "../text/sample.ts";
+import { MAX_TEMPERATURE, Sampler } from "../text/sample.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { checkPrompt, idsOf, tokenizerOf } from "./prompt.ts";
 
 /** The default context, unless that of the model is shorter. */
 const DEFAULT_CONTEXT = 2048;
-
-/** Above this the distribution is practically uniform. */
-const MAX_TEMPERATURE = 100;
 
 /** Options of {@link open}. Progress counts bytes of the weights. */
 export interface OpenOptions extends Watch {

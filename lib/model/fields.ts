@@ -47,7 +47,7 @@ export class Fields {
 
   /** A whole number from 1 to `most` (default: 2^31 - 1). */
   count(field: string, fallback?: number, most?: number): number {
-    const wanted = most === undefined ? "a whole number of 1 or more" : `a whole number of 1 to ${most}`;
+    const wanted = most === undefined ? "a whole number of at least 1" : `a whole number of 1 to ${most}`;
     return this.#number(
       field,
       fallback,
@@ -56,9 +56,9 @@ export class Fields {
     );
   }
 
-  /** A whole number of 0 or more. */
+  /** A whole number of at least 0. */
   whole(field: string, fallback: number): number {
-    return this.#number(field, fallback, "a whole number of 0 or more", (n) => Number.isSafeInteger(n) && n >= 0);
+    return this.#number(field, fallback, "a whole number of at least 0", (n) => Number.isSafeInteger(n) && n >= 0);
   }
 
   /** A number above 0, also after rounding to binary32, in which transformers computes. */
@@ -66,9 +66,9 @@ export class Fields {
     return this.#number(field, fallback, "a number above 0", (n) => Math.fround(n) > 0 && Math.fround(n) < Infinity);
   }
 
-  /** A number of 1 or more that is finite in binary32. */
+  /** A number of at least 1 that is finite in binary32. */
   atLeastOne(field: string, fallback?: number): number {
-    return this.#number(field, fallback, "a number of 1 or more", (n) => n >= 1 && Math.fround(n) < Infinity);
+    return this.#number(field, fallback, "a number of at least 1", (n) => n >= 1 && Math.fround(n) < Infinity);
   }
 
   /** A boolean; undefined if absent. */

@@ -91,12 +91,12 @@ export class Field {
     return typeof this.value === "boolean" ? this.value : this.#mismatch("true or false");
   }
 
-  /** A whole number of 0 or more. @throws {FieldError} */
+  /** A whole number of at least 0. @throws {FieldError} */
   count(): number {
     const { value } = this;
     return Number.isSafeInteger(value) && (value as number) >= 0
       ? value as number
-      : this.#mismatch("a whole number of 0 or more");
+      : this.#mismatch("a whole number of at least 0");
   }
 
   /** The value as messages show it. */

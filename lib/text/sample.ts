@@ -23,6 +23,9 @@ export function checkFinite(finite: boolean): void {
   }
 }
 
+/** The largest temperature. Above it the distribution is practically uniform. */
+export const MAX_TEMPERATURE = 100;
+
 /** How a token is sampled. */
 export interface Sampling {
   /** Above 0. Logits are divided by it. */

@@ -259,7 +259,7 @@ Deno.test("rabbit compare refuses a prompt that the model can't take", async () 
     "261 tokens are more than the model's context of 256 (max_position_embeddings); use a shorter prompt or fewer steps",
     ...compare(...IDS, "--steps", "256"),
   );
-  await refused('--steps takes a whole number of 1 or more, found "0"', ...compare(...IDS, "--steps", "0"));
+  await refused('--steps takes a whole number of at least 1, found "0"', ...compare(...IDS, "--steps", "0"));
 });
 
 Deno.test("rabbit compare refuses models of different architectures", async () => {

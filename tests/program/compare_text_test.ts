@@ -162,7 +162,7 @@ Deno.test("rabbit compare --text refuses texts that it can't measure", async () 
       return ["compare", FLOAT, QUANT.q8, "--text", join(directory, name), ...args];
     };
     const short = (name: string, count: number) =>
-      `${directory}/${name} has ${count} tokens, two are needed: the first one of a window is not scored`;
+      `${directory}/${name}: expected at least 2 tokens, found ${count}; the first one of a window is not scored`;
     write(directory, { "empty.txt": "", "one.txt": "a", "latin.txt": Uint8Array.of(0x61, 0xe9, 0x61) });
     await refused(short("empty.txt", 0), ...of("empty.txt"));
     await refused(short("one.txt", 1), ...of("one.txt"));
@@ -181,9 +181,9 @@ Deno.test("rabbit compare --text refuses texts that it can't measure", async () 
 
 Deno.test("rabbit compare --text refuses windows and strides that it can't have", async () => {
   const of = (...args: string[]) => ["compare", FLOAT, QUANT.q8, "--text", FILE, ...args];
-  await refused('--window takes a whole number of 2 or more, found "1"', ...of("--window", "1"));
-  await refused('--window takes a whole number of 2 or more, found "1.5"', ...of("--window", "1.5"));
-  await refused('--stride takes a whole number of 1 or more, found "0"', ...of("--stride", "0"));
+  await refused('--window takes a whole number of at least 2, found "1"', ...of("--window", "1"));
+  await refused('--window takes a whole number of at least 2, found "1.5"', ...of("--window", "1.5"));
+  await refused('--stride takes a whole number of at least 1, found "0"', ...of("--stride", "0"));
   await refused(
     "--window 257 is more than the model's context of 256 (max_position_embeddings); use a smaller one",
     ...of("--window", "257"),
@@ -363,7 +363,7 @@ Deno.test("rabbit advise refuses what can't be quantized or run", async () => {
     await refused(`cannot open ${directory}/none: no such file or directory`, "advise", "--in", `${directory}/none`);
     write(directory, { "empty.txt": "" });
     await refused(
-      `${directory}/empty.txt has 0 tokens, two are needed: the first one of a window is not scored`,
+      `${directory}/empty.txt: expected at least 2 tokens, found 0; the first one of a window is not scored`,
       ...["advise", "--in", FLOAT, "--text", `${directory}/empty.txt`],
     );
     // A weight that is not finite, in the last matrix of the file.

@@ -140,12 +140,12 @@ Deno.test("rabbit import refuses parts that are missing, renamed, or of another 
 
     const key = (key: string) => `key "split.${key}"`;
     const damaged: [string, Changes[], number, string][] = [
-      ["a", [{ "split.count": u16(0) }], 0, `${key("count")}: expected a whole number of 1 or more, found u16 0`],
+      ["a", [{ "split.count": u16(0) }], 0, `${key("count")}: expected a whole number of at least 1, found u16 0`],
       [
         "b",
         [{ "split.count": text("3") }],
         0,
-        `${key("count")}: expected a whole number of 1 or more, found string "3"`,
+        `${key("count")}: expected a whole number of at least 1, found string "3"`,
       ],
       ["c", [{ "split.no": undefined }], 0, `${key("no")}: is missing`],
       ["d", [{ "split.no": { type: "i32", value: -1 } }], 0, `${key("no")}: expected a whole number, found i32 -1`],

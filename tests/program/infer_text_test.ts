@@ -357,7 +357,7 @@ Deno.test("rabbit infer refuses options of text that it can't follow", async () 
       );
     }
     await refused(
-      '--seed takes a whole number of 0 or more, found "1.5"',
+      '--seed takes a whole number of at least 0, found "1.5"',
       ...["infer", "--model", directory, "--seed", "1.5", "--temperature", "1"],
     );
     // The largest integer up to which binary64 has all.

@@ -244,6 +244,6 @@ Deno.test("rabbit report refuses what can't be a report, before it computes anyt
       ...[TINY, same, "--out", same, "--force"],
     );
     await refused("the prompt is empty", "report", TINY, Q4, ...out, "--ids", ",");
-    await refused('--steps takes a whole number of 1 or more, found "0"', "report", TINY, Q4, ...out, "--steps", "0");
+    await refused('--steps takes a whole number of at least 1, found "0"', "report", TINY, Q4, ...out, "--steps", "0");
     assertEquals(tree(directory).filter((path) => /html|partial/.test(path)), ["dir.html/", "q4.html"]);
   }));

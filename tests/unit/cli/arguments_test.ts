@@ -55,7 +55,7 @@ Deno.test("parse gives values of the declared types, and the defaults where noth
 Deno.test("parse refuses a value that is not of the declared type, and says what would be", () => {
   const wrong: [string, string[], string][] = [
     ["count", ["1", "10", "-3", "2.5", "1e1", "0x5", " 5", "five", "٣"], "a whole number of 2 to 9"],
-    ["open", ["0", "-1", "1.5", "x"], "a whole number of 1 or more"],
+    ["open", ["0", "-1", "1.5", "x"], "a whole number of at least 1"],
     ["open", ["9007199254740992", "99999999999999999999"], "a whole number of 1 to 9007199254740991"],
     ["share", ["0", "0.0", "1.01", "-1", "NaN", "Infinity", "1e", "."], "a number above 0, to 1"],
     ["heat", ["100.5", "-0", "1e999", "+1"], "a number of 0 to 100"],

@@ -297,8 +297,8 @@ Deno.test("parseConfig finds the window of each class", () => {
 
 // ---------------------------------------------------------------- refusals
 
-const WHOLE = "expected a whole number of 1 or more, found";
-const LEAST_ONE = "expected a number of 1 or more, found";
+const WHOLE = "expected a whole number of at least 1, found";
+const LEAST_ONE = "expected a number of at least 1, found";
 const POSITIVE = "expected a number above 0, found";
 const KNOWN = "is not supported; the decoder knows LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, " +
   "Qwen3ForCausalLM";
@@ -417,7 +417,7 @@ const REFUSED: readonly [Record<string, unknown>, string][] = [
       use_sliding_window: true,
       max_window_layers: -1,
     },
-    "max_window_layers: expected a whole number of 0 or more, found -1",
+    "max_window_layers: expected a whole number of at least 0, found -1",
   ],
   // Rotary embedding.
   [{ rope_scaling: "linear" }, 'rope_scaling: expected an object, found "linear"'],
@@ -432,7 +432,10 @@ const REFUSED: readonly [Record<string, unknown>, string][] = [
   ],
   [{ rope_scaling: { type: "linear" } }, "rope_scaling factor: is missing"],
   [{ rope_scaling: { type: "linear", factor: 0 } }, `rope_scaling factor: ${LEAST_ONE} 0`],
-  [{ rope_scaling: { type: "linear", factor: 0.5 } }, "rope_scaling factor: expected a number of 1 or more, found 0.5"],
+  [
+    { rope_scaling: { type: "linear", factor: 0.5 } },
+    "rope_scaling factor: expected a number of at least 1, found 0.5",
+  ],
   [{ rope_scaling: { type: "dynamic" } }, "rope_scaling factor: is missing"],
   [
     { rope_scaling: { type: "dynamic", factor: 2, alpha: 1000 } },
