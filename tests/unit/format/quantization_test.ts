@@ -73,7 +73,7 @@ Deno.test("quantizationOf refuses a file that is not what serializeQuantization 
       [{ ...CALIBRATED, matrices: {} }, "matrices: expected an array of objects"],
       [
         { ...CALIBRATED, matrices: [{ name: "a", before: 1, after: null }] },
-        "matrices 0 after: expected a number of 0",
+        "matrices 0 after: expected a number of at least 0",
       ],
       [[], "expected"],
       ["", "expected"],
