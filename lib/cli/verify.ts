@@ -5,6 +5,9 @@
  */
 
 import { CheckpointError } from "../errors.ts";
+import { isGguf } from "../gguf/parts.ts";
+import { filesBytes, openSource, planVerify, verifyGguf } from "../gguf/verify.ts";
+import type { Model } from "../model/load.ts";
 import { bytesOf, type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
 import type { PlannedCalibration } from "../library/calibration.ts";
 import { planRederivation, runRederivation } from "../library/rederive.ts";
@@ -19,7 +22,11 @@ import { Fixed, interruptible, type Output, withBar } from "./output.ts";
 export const verifyCommand = command({
   name: "verify",
   summary: "check every block of a checkpoint, and compare it with its source",
-  positionals: [{ name: "CHECKPOINT", type: CHECKPOINT, help: "the checkpoint, a directory or a file" }],
+  positionals: [{
+    name: "CHECKPOINT",
+    type: CHECKPOINT,
+    help: "the checkpoint, a directory or a file, or a GGUF file",
+  }],
   flags: {
     against: {
       type: CHECKPOINT,
@@ -47,8 +54,16 @@ export const verifyCommand = command({
     if (rederive && against === undefined) throw new UsageError("--rederive needs the source; give it with --against");
     if (calibrate && !rederive) throw new UsageError("--calibrate is for --rederive, which is not given");
     if (rederive && part) throw new UsageError("--rederive and --shard exclude each other: a calibration is one run");
-    const source = against === undefined ? undefined : openCheckpoint(against);
+    const gguf = isGguf(path);
+    if (gguf && against === undefined) {
+      throw new UsageError(`${path} is a GGUF file, which is verified against its source; give it with --against`);
+    }
+    const other = rederive ? "--rederive" : part ? "--shard" : undefined;
+    if (gguf && other) throw new UsageError(`${other} is for checkpoints, not for GGUF files`);
+    const model = gguf ? openSource(against!) : undefined;
+    const source = against === undefined ? undefined : model?.checkpoint ?? openCheckpoint(against);
     try {
+      if (model !== undefined) return await derive(path, model, out);
       const checkpoint = openCheckpoint(path);
       const planned = rederive
         ? await interruptible((signal) => {
@@ -71,6 +86,22 @@ export const verifyCommand = command({
     }
   },
 });
+
+/** Derives a GGUF file from its source by llama.cpp's rules. */
+async function derive(path: string, model: Model, out: Output): Promise<number> {
+  const plan = planVerify(path, model);
+  const { files, bytes, blocks, tensors } = await withBar("verify", 2 * filesBytes(plan), (watch) => {
+    return verifyGguf(plan, model, watch);
+  });
+  out.line({ model: path, bytes, format: "GGUF", tensors: tensors.length, blocks });
+  if (files.length === 1) out.line({ digest: files[0].digest });
+  else for (const { path, digest } of files) out.item("files", { file: path, digest });
+  for (const { name, equal, row, block, byte } of tensors) out.item("list", { tensor: name, equal, row, block, byte });
+  const equal = tensors.filter(({ equal }) => equal).length;
+  out.line({ against: nameOf(model.checkpoint), equal, different: tensors.length - equal });
+  out.verdict(equal === tensors.length ? "OK" : "DIFFER");
+  return equal === tensors.length ? 0 : 1;
+}
 
 type Options = VerifyOptions;
 

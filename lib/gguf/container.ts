@@ -27,7 +27,7 @@ export type { ByteSource } from "./cursor.ts";
 export type { Metadata, Scalar, Value, ValueType } from "./values.ts";
 
 /** The first four bytes. */
-const MAGIC = "GGUF";
+export const MAGIC = "GGUF";
 
 /** The version of new files; version 2 has the same layout. */
 const VERSION = 3;

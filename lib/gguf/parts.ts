@@ -10,10 +10,10 @@
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import { CheckpointError, quote } from "../errors.ts";
-import { openRegular, readAt, reopen, stat } from "../files/read.ts";
+import { openFile, openRegular, readAt, reopen, stat } from "../files/read.ts";
 import type { SystemFile } from "../files/system.ts";
 import { memberOf } from "../format/checkpoint.ts";
-import { type Gguf, type GgufTensor, type Metadata, parseGguf } from "./container.ts";
+import { type Gguf, type GgufTensor, MAGIC, type Metadata, parseGguf } from "./container.ts";
 import { Keys } from "./keys.ts";
 import { describe } from "./values.ts";
 
@@ -21,6 +21,8 @@ import { describe } from "./values.ts";
 export interface Part {
   /** Its path. */
   readonly path: string;
+  /** Its size. */
+  readonly bytes: number;
   /** The version of the file when its header was read; see `reopen`. */
   readonly version: string;
 }
@@ -56,8 +58,8 @@ export function openParts(path: string): Parts {
   const first = open(path);
   const parts = [first, ...others(path, first)];
   const places = new Map<string, string>();
-  const tensors = parts.flatMap(({ path, version, tensors }) => {
-    const part = { path, version };
+  const tensors = parts.flatMap(({ path, bytes, version, tensors }) => {
+    const part = { path, bytes, version };
     return tensors.map((tensor): PartTensor => {
       const before = places.get(tensor.name);
       if (before !== undefined) {
@@ -76,7 +78,11 @@ export function openParts(path: string): Parts {
       `${declared}, but the ${parts.length} parts have ${tensors.length} tensors; download them again`,
     );
   }
-  return { parts: parts.map(({ path, version }) => ({ path, version })), metadata: first.metadata, tensors };
+  return {
+    parts: parts.map(({ path, bytes, version }) => ({ path, bytes, version })),
+    metadata: first.metadata,
+    tensors,
+  };
 }
 
 /** A file with its checked header. */
@@ -87,7 +93,7 @@ function open(path: string): Opened {
   using source = file;
   const read = (offset: number, into: Uint8Array) => readAt(source, path, offset, into);
   const { metadata, tensors } = parseGguf({ path, bytes, read });
-  return { path, version, metadata, tensors };
+  return { path, bytes, version, metadata, tensors };
 }
 
 /** The parts that follow the first, opened. */
@@ -152,6 +158,14 @@ function ending(n: number, count: number): string {
   return `-${number}-of-${of}.gguf`;
 }
 
+/** Whether a path is that of a file that begins as a GGUF file does. @throws {SystemError} */
+export function isGguf(path: string): boolean {
+  if (!stat(path).isFile) return false;
+  using file = openFile(path);
+  const start = new Uint8Array(4);
+  return file.readAt(0, start) === 4 && new TextDecoder("latin1").decode(start) === MAGIC;
+}
+
 /** Reads tensors. Close it after the last read. */
 export class PartsReader {
   readonly #files: ReadonlyMap<string, SystemFile>;
@@ -169,8 +183,13 @@ export class PartsReader {
   }
 
   /** Fills `into` with bytes of a tensor from `offset` on. @throws {CheckpointError} @throws {SystemError} */
-  read({ part: { path }, offset: start }: PartTensor, offset: number, into: Uint8Array): void {
-    readAt(this.#files.get(path)!, path, start + offset, into);
+  read({ part, offset: start }: PartTensor, offset: number, into: Uint8Array): void {
+    this.readAt(part, start + offset, into);
+  }
+
+  /** Fills `into` with bytes of a file from `offset` on. @throws {CheckpointError} @throws {SystemError} */
+  readAt({ path }: Part, offset: number, into: Uint8Array): void {
+    readAt(this.#files.get(path)!, path, offset, into);
   }
 
   /** Closes the files. */

@@ -78,9 +78,9 @@ function checkOrder(float: Checkpoint, quant: Checkpoint): void {
   }
 }
 
-/** The first field that differs, with both values. Fields that do not affect the logits are ignored. */
-function differing(a: Config, b: Config): string | undefined {
-  const free = ["endOfText", "endAssumed", "maxPositions", "window", "rope", "tied"];
+/** The first field that differs, with both values. Fields that do not affect the logits are ignored, and `others`. */
+export function differing(a: Config, b: Config, others: readonly (keyof Config)[] = []): string | undefined {
+  const free: (keyof Config)[] = ["endOfText", "endAssumed", "maxPositions", "window", "rope", "tied", ...others];
   for (const field of Object.keys(a) as (keyof Config)[]) {
     const [x, y] = [JSON.stringify(a[field]), JSON.stringify(b[field])];
     if (!free.includes(field) && x !== y) return `${field}: ${x.slice(0, 60)} and ${y.slice(0, 60)}`;

@@ -40,3 +40,9 @@ export class Random {
     return items[this.below(items.length)];
   }
 }
+
+/** Bytes of a linear congruential generator that scripts in fixtures have too. */
+export function congruential(seed: number, count: number): Uint8Array<ArrayBuffer> {
+  let state = seed;
+  return Uint8Array.from({ length: count }, () => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0) >>> 24);
+}

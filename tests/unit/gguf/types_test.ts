@@ -9,7 +9,7 @@ import { blockBytes, knownBlocks, valuesOf } from "../../support/blocks.ts";
 import { concat } from "../../support/bytes.ts";
 import { fixture, ROOT } from "../../support/fixtures.ts";
 import { byteSource } from "../../support/gguf.ts";
-import { Random } from "../../support/random.ts";
+import { congruential, Random } from "../../support/random.ts";
 
 const TYPES = Deno.readFileSync(`${ROOT}fixtures/gguf/types.gguf`);
 const expected = fixture<{ decoded: Record<string, string[]>; stream: Record<string, string> }>("gguf/types.json");
@@ -26,18 +26,12 @@ for (const { name } of READABLE) {
   });
 }
 
-/** The bytes of make_gguf.py's generator. */
-function stream(seed: number, count: number): Uint8Array<ArrayBuffer> {
-  let state = seed;
-  return Uint8Array.from({ length: count }, () => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0) >>> 24);
-}
-
 Deno.test("every quantized type decodes random bytes as gguf.quants does", () => {
   const quantized = READABLE.filter(({ blockWeights }) => blockWeights > 1);
   assertEquals(quantized.map(({ name }) => name).sort(), Object.keys(expected.stream).sort());
   for (const { id, name, blockWeights, blockBytes, decode } of quantized) {
     const values = new Float32Array(2000 * blockWeights);
-    decode(new DataView(stream(id, 2000 * blockBytes).buffer), 0, 2000, values);
+    decode(new DataView(congruential(id, 2000 * blockBytes).buffer), 0, 2000, values);
     const bits = new Uint32Array(values.buffer);
     for (let n = 0; n < bits.length; n++) if (Number.isNaN(values[n])) bits[n] = 0x7fc00000;
     assertEquals(createHash("sha256").update(bits).digest("hex"), expected.stream[name], name);
