@@ -52,7 +52,17 @@ function exportsOf(module: WebAssembly.Module, memory: WebAssembly.Memory): Expo
     },
   };
   // Copied, since property lookups are slow on the exports object itself.
-  return { ...new WebAssembly.Instance(module, { env }).exports } as Exports;
+  const wasm = { ...new WebAssembly.Instance(module, { env }).exports } as Exports;
+  if (addsFours(wasm.four_products)) wasm.i8_q4_far = wasm.i8_q4_far_fours;
+  return wasm;
+}
+
+/**
+ * Whether the processor adds four products to a 32-bit sum at once (AVX-VNNI, arm64). Without such an instruction V8 adds
+ * two and two in 16 bits, and saturates those sums: here 2 * 127 * 255 to 32767. The kernels' sums are too small for that.
+ */
+export function addsFours(products: (x: number, q: number) => number): boolean {
+  return products(0x7f7f7f7f, -1) !== 2 * 32767;
 }
 
 /** Decodes base64. Uint8Array.fromBase64 is faster, but Node 22 does not have it. */

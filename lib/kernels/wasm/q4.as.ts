@@ -17,13 +17,30 @@ function dot8(x: v128, q: v128): v128 {
 }
 
 /**
+ * The same products, added to four 32-bit sums. It is one instruction on some processors, and slower than {@link dot8} on
+ * others.
+ */
+@inline
+function dot4(x: v128, q: v128, sum: v128): v128 {
+  return i32x4.relaxed_dot_i8x16_i7x16_add_s(x, q, sum);
+}
+
+/** A sum of four products of bytes of two words, to test how the processor adds them: see codec_wasm.ts. */
+export function four_products(x: i32, q: i32): i32 {
+  return i32x4.extract_lane(dot4(i32x4.splat(x), i32x4.splat(q), i32x4.splat(0)), 0);
+}
+
+/**
  * The integer dot products of a block of 4 rows with one token.
  *
+ * @param fours whether to use {@link dot4}, a compile-time constant
  * @param v0,v1,v2,v3,v4,v5,v6,v7 the words of the token's block, each in all lanes
  * @param half a compile-time constant
+ * @param bias what is subtracted from the dot products; by fours, its negative
  */
 @inline
 function q4i8half(
+  fours: i32,
   half: i32,
   w: usize,
   v0: v128,
@@ -36,9 +53,19 @@ function q4i8half(
   v7: v128,
   mask: v128,
   one: v128,
+  bias: v128,
 ): v128 {
   const p0 = half ? v128.load(w, 16) : v128.load(w), p1 = half ? v128.load(w, 48) : v128.load(w, 32);
   const p2 = half ? v128.load(w, 80) : v128.load(w, 64), p3 = half ? v128.load(w, 112) : v128.load(w, 96);
+  if (fours) {
+    // Chains of two: Binaryen computes all factors of a chain before its first product, and they need registers.
+    const zero = i32x4.splat(0);
+    const t0 = dot4(v4, v128.and(i16x8.shr_u(p0, 4), mask), dot4(v0, v128.and(p0, mask), bias));
+    const t1 = dot4(v5, v128.and(i16x8.shr_u(p1, 4), mask), dot4(v1, v128.and(p1, mask), zero));
+    const t2 = dot4(v6, v128.and(i16x8.shr_u(p2, 4), mask), dot4(v2, v128.and(p2, mask), zero));
+    const t3 = dot4(v7, v128.and(i16x8.shr_u(p3, 4), mask), dot4(v3, v128.and(p3, mask), zero));
+    return i32x4.add(i32x4.add(i32x4.add(t0, t1), t2), t3);
+  }
   let t = dot8(v0, v128.and(p0, mask));
   t = i16x8.add(t, dot8(v1, v128.and(p1, mask)));
   t = i16x8.add(t, dot8(v2, v128.and(p2, mask)));
@@ -47,12 +74,13 @@ function q4i8half(
   t = i16x8.add(t, dot8(v5, v128.and(i16x8.shr_u(p1, 4), mask)));
   t = i16x8.add(t, dot8(v6, v128.and(i16x8.shr_u(p2, 4), mask)));
   t = i16x8.add(t, dot8(v7, v128.and(i16x8.shr_u(p3, 4), mask)));
-  return i32x4.dot_i16x8_s(t, one);
+  return i32x4.sub(i32x4.dot_i16x8_s(t, one), bias);
 }
 
 /** Multiplies `groups` groups of each of `streams` streams, 1 or 4, with one token. See {@link f32_q4_far}. */
 @inline
 function q4i8far(
+  fours: i32,
   streams: i32,
   w: usize,
   step: usize,
@@ -72,27 +100,27 @@ function q4i8far(
       const lows = v128.load(x), highs = v128.load(x, 16);
       const v0 = lane0(lows), v1 = lane1(lows), v2 = lane2(lows), v3 = lane3(lows);
       const v4 = lane0(highs), v5 = lane1(highs), v6 = lane2(highs), v7 = lane3(highs);
-      const bias = splat(sums), scale = splat(xs);
+      const bias = fours ? i32x4.neg(splat(sums)) : splat(sums), scale = splat(xs);
       const packed = v128.load(w, Q4_PAYLOAD);
-      const t00 = i32x4.sub(q4i8half(0, w, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+      const t00 = q4i8half(fours, 0, w, v0, v1, v2, v3, v4, v5, v6, v7, mask, one, bias);
       a = scaled(a, t00, scale, scalesOf(0, packed, bits, power));
-      const t01 = i32x4.sub(q4i8half(1, w, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+      const t01 = q4i8half(fours, 1, w, v0, v1, v2, v3, v4, v5, v6, v7, mask, one, bias);
       b = scaled(b, t01, scale, scalesOf(1, packed, bits, power));
       if (streams == STREAMS) {
         const packed1 = v128.load(w1, Q4_PAYLOAD);
-        const t10 = i32x4.sub(q4i8half(0, w1, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        const t10 = q4i8half(fours, 0, w1, v0, v1, v2, v3, v4, v5, v6, v7, mask, one, bias);
         c = scaled(c, t10, scale, scalesOf(0, packed1, bits, power));
-        const t11 = i32x4.sub(q4i8half(1, w1, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        const t11 = q4i8half(fours, 1, w1, v0, v1, v2, v3, v4, v5, v6, v7, mask, one, bias);
         d = scaled(d, t11, scale, scalesOf(1, packed1, bits, power));
         const packed2 = v128.load(w2, Q4_PAYLOAD);
-        const t20 = i32x4.sub(q4i8half(0, w2, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        const t20 = q4i8half(fours, 0, w2, v0, v1, v2, v3, v4, v5, v6, v7, mask, one, bias);
         e = scaled(e, t20, scale, scalesOf(0, packed2, bits, power));
-        const t21 = i32x4.sub(q4i8half(1, w2, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        const t21 = q4i8half(fours, 1, w2, v0, v1, v2, v3, v4, v5, v6, v7, mask, one, bias);
         f = scaled(f, t21, scale, scalesOf(1, packed2, bits, power));
         const packed3 = v128.load(w3, Q4_PAYLOAD);
-        const t30 = i32x4.sub(q4i8half(0, w3, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        const t30 = q4i8half(fours, 0, w3, v0, v1, v2, v3, v4, v5, v6, v7, mask, one, bias);
         h = scaled(h, t30, scale, scalesOf(0, packed3, bits, power));
-        const t31 = i32x4.sub(q4i8half(1, w3, v0, v1, v2, v3, v4, v5, v6, v7, mask, one), bias);
+        const t31 = q4i8half(fours, 1, w3, v0, v1, v2, v3, v4, v5, v6, v7, mask, one, bias);
         i = scaled(i, t31, scale, scalesOf(1, packed3, bits, power));
         w1 += GROUP_Q4;
         w2 += GROUP_Q4;
@@ -227,7 +255,7 @@ export function i8_q4(
     for (; t + 4 <= tokens; t += 4) {
       q4i8tile(w, w2, x + t * xStride, xStride, blocks, y + t * yStride, y2 + t * yStride, yStride);
     }
-    for (; t < tokens; t++) q4i8far(1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, second ? 2 : 1);
+    for (; t < tokens; t++) q4i8far(0, 1, w, 0, x + t * xStride, blocks, y + t * yStride, 0, second ? 2 : 1);
   }
 }
 
@@ -235,7 +263,14 @@ export function i8_q4(
 export function i8_q4_far(
   w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
 ): void {
-  q4i8far(STREAMS, w, step, x, blocks, y, yStep, groups);
+  q4i8far(0, STREAMS, w, step, x, blocks, y, yStep, groups);
+}
+
+/** As {@link i8_q4_far}, for processors that multiply and add by fours in one instruction. */
+export function i8_q4_far_fours(
+  w: usize, step: usize, x: usize, blocks: i32, y: usize, yStep: usize, groups: i32,
+): void {
+  q4i8far(1, STREAMS, w, step, x, blocks, y, yStep, groups);
 }
 
 /**
@@ -243,7 +278,7 @@ export function i8_q4_far(
  * activations.
  */
 @inline
-function dot4(sum: v128, q: v128, x: v128): v128 {
+function addFour(sum: v128, q: v128, x: v128): v128 {
   return i32x4.add(sum, i32x4.dot_i16x8_s(q, x));
 }
 
@@ -258,8 +293,8 @@ function q4i16half(half: i32, w: usize, x: usize, blocks: i32, y: usize): void {
       const p = v128.load(w + (c << 5) + half * 16);
       const low = v128.and(p, mask), high = v128.and(i16x8.shr_u(p, 4), mask);
       const v = v128.load64_splat(x + (c << 3)), v2 = v128.load64_splat(x + (c << 3), 32);
-      t = dot4(dot4(t, i16x8.extend_low_i8x16_u(low), v), i16x8.extend_low_i8x16_u(high), v2);
-      u = dot4(dot4(u, i16x8.extend_high_i8x16_u(low), v), i16x8.extend_high_i8x16_u(high), v2);
+      t = addFour(addFour(t, i16x8.extend_low_i8x16_u(low), v), i16x8.extend_low_i8x16_u(high), v2);
+      u = addFour(addFour(u, i16x8.extend_high_i8x16_u(low), v), i16x8.extend_high_i8x16_u(high), v2);
     }
     const dot = i32x4.add(v128.shuffle<i32>(t, u, 0, 2, 4, 6), v128.shuffle<i32>(t, u, 1, 3, 5, 7));
     a = scaled(a, i32x4.sub(dot, splat(sums)), splat(xs), scalesOf(half, v128.load(w, Q4_PAYLOAD), bits, power));
