@@ -11,13 +11,19 @@ import { rabbit } from "../support/program.ts";
 /** README and the pages of docs; docs/commands.md is generated from the program, and checked so. */
 const PAGES = [
   "README.md",
-  ...["gguf", "guest", "library", "measuring", "performance", "text"].map((name) => `docs/${name}.md`),
+  ...["calibration", "cluster", "gguf", "guest", "library", "measuring", "performance", "text"].map((name) =>
+    `docs/${name}.md`
+  ),
 ]
   .map((path) => ({ path, text: Deno.readTextFileSync(new URL(`../../${path}`, import.meta.url)) }));
 const ALL = PAGES.map(({ text }) => text).join("\n");
 
-/** Some of the text that the README measures: all of it takes the built-in model a minute. */
-const OPTICKS = Deno.readTextFileSync(new URL("../../fixtures/opticks.txt", import.meta.url)).slice(0, 1000);
+/** The text that the README measures, and some of it: all of it takes the built-in model a minute. */
+const TEXT = Deno.readTextFileSync(new URL("../../fixtures/opticks.txt", import.meta.url));
+const OPTICKS = TEXT.slice(0, 1000);
+
+/** A calibration with the default number of tokens takes the built-in model minutes. */
+const FEW_TOKENS = ["--tokens", "1024"];
 
 /** The lines of a page's code blocks that are rabbit's commands, in their order, without a prompt or a comment. */
 function commandsOf(page: string): string[] {
@@ -31,6 +37,14 @@ function commandsOf(page: string): string[] {
 function words(line: string): string[] {
   line = line.replace(/ 2?[|>].*/, "");
   return [...line.matchAll(/"([^"]*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain);
+}
+
+/** A line of the first of several parts, once for each of them. */
+function partsOf(line: string): string[] {
+  const parts = Number(/ --shard 1\/(\d+)/.exec(line)?.[1] ?? 1);
+  return Array.from({ length: parts }, (_, n) => {
+    return line.replace("--shard 1/", `--shard ${n + 1}/`).replace("> part1", `> part${n + 1}`);
+  });
 }
 
 /** Where a command writes. */
@@ -52,14 +66,22 @@ for (const { path, text } of PAGES) {
       for (const bits of ["4", "8"]) {
         assertEquals((await rabbit(cwd, ["quantize", "smol", `smol-q${bits}`, "--bits", bits])).code, 0);
       }
-      assertEquals((await rabbit(cwd, ["export", "smol", "SmolLM2-135M-Instruct.Q4_1.gguf"])).code, 0);
-      for (const line of commands) {
-        const args = words(line);
-        const output = outputOf(args);
+      for (const file of ["SmolLM2-135M-Instruct.Q4_1.gguf", "smol-Q8_0.gguf"]) {
+        assertEquals((await rabbit(cwd, ["export", "smol", file])).code, 0);
+      }
+      Deno.writeTextFileSync(`${cwd}/text.txt`, TEXT.slice(1000, 9000));
+      for (const first of commands) {
+        const output = outputOf(words(first));
         if (output !== undefined) removeIfThere(`${cwd}/${output}`);
-        const { code, err } = await rabbit(cwd, args);
-        // compare may answer no.
-        assert(code === 0 || (args[0] === "compare" && code === 1), `rabbit ${line}: exit ${code}, ${err}`);
+        for (const line of partsOf(first)) {
+          const args = words(line);
+          if (args[0] === "quantize" && args.includes("--calibrate")) args.push(...FEW_TOKENS);
+          const { code, out, err } = await rabbit(cwd, args);
+          // compare may answer no.
+          assert(code === 0 || (args[0] === "compare" && code === 1), `rabbit ${line}: exit ${code}, ${err}`);
+          const file = / > ([^~\s]+)/.exec(line)?.[1];
+          if (file !== undefined) Deno.writeTextFileSync(`${cwd}/${file}`, out);
+        }
       }
     }));
 }

@@ -127,13 +127,12 @@ Deno.test("a source that has changed since its header was read is an error, for 
       const plan = planQuantize(model, Q4B32);
       const gguf = planImport(`${directory}/m.gguf`);
       for (const file of [`model/${WEIGHTS}`, "m.gguf"]) change(`${directory}/${file}`);
-      const options = { threads: 2, force: false };
       const out = `${directory}/out`;
       for (
         const run of [
-          () => quantize(plan, out, options),
-          () => verify(model, options),
-          () => importGguf(gguf, out, options),
+          () => quantize(plan, out, { threads: 2, force: false }),
+          () => verify(model, { threads: 2 }),
+          () => importGguf(gguf, out, { force: false }),
         ]
       ) {
         await assertRejects(async () => await run(), SystemError, "it was changed in the meantime");
