@@ -64,7 +64,7 @@ export async function describeText(
     float: await identify(float),
     quant: await identify(quant),
     file,
-    ids: (await sha256()).update(Uint32Array.from(ids)).digest("hex"),
+    ids: (await sha256()).update(new Uint8Array(Uint32Array.from(ids).buffer)).digest("hex"),
     tokens: ids.length,
     length: window,
     stride,
