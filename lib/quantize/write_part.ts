@@ -70,7 +70,7 @@ export async function quantizePart(
     if (await isWhole(path, own, { signal, progress })) return result(own.sha256, true);
     checkDirectory(directory, undefined, force);
   }
-  if (part.number === 1) copySidecars(plan, directory, force);
+  if (part.number === 1) copySidecars(plan, directory);
 
   using files = new NewFiles(directory);
   const digest = (await sha256()).update(file.header);
@@ -122,6 +122,7 @@ export async function checkPart(
   };
   const own = ownRecord(directory, part, expected, force);
   if (own === undefined) checkDirectory(directory, file, force);
+  checkSidecars(plan, directory, force);
   return { own, expected };
 }
 
@@ -217,7 +218,7 @@ function checkDirectory(directory: string, file: PlannedFile | undefined, force:
 }
 
 /** @throws {Refusal} the directory has a companion that the source lacks, or, without `force`, a different one */
-function copySidecars({ source }: Plan, directory: string, force: boolean): void {
+function checkSidecars({ source }: Plan, directory: string, force: boolean): void {
   const names = sidecarsOf(source);
   for (const name of [...COMPANIONS, QUANTIZATION_FILE]) {
     const path = join(directory, name);
@@ -233,5 +234,8 @@ function copySidecars({ source }: Plan, directory: string, force: boolean): void
       throw new Refusal("exists", path, `${path} exists already`);
     }
   }
-  for (const name of names) writeOne(directory, name, readSidecar(source, name));
+}
+
+function copySidecars({ source }: Plan, directory: string): void {
+  for (const name of sidecarsOf(source)) writeOne(directory, name, readSidecar(source, name));
 }
