@@ -145,7 +145,7 @@ export function planVerify(path: string, { checkpoint, config }: Model): ImportP
       `${path}: an export of a rabbit checkpoint (tensor ${
         quote(name)
       } was ${dtype}), whose blocks follow another rule; ` +
-        'import it with the dtype "same", and verify that',
+        'import it with the dtype "same", and verify that, with the quantization.json of the checkpoint beside it if it has one',
     );
   }
   const plan = planImport(path);

@@ -89,7 +89,7 @@ Deno.test("rabbit verify refuses a GGUF file of another model, and types that ca
     await run("export", "--quiet", q8, exported);
     await refused(
       `${exported}: an export of a rabbit checkpoint (tensor "model.embed_tokens.weight" was Q8B32), whose blocks follow ` +
-        'another rule; import it with the dtype "same", and verify that',
+        'another rule; import it with the dtype "same", and verify that, with the quantization.json of the checkpoint beside it if it has one',
       ...["verify", exported, "--against", TINY],
     );
     await refused(
