@@ -54,7 +54,7 @@ export const CALIBRATION_FLAGS = {
     unset: `${CALIBRATION.damping}`,
     help:
       "how much the weights as they are count beside the text: added to the diagonal of each Hessian, as a part of its " +
-      "mean",
+      "mean; above 0, at most 100",
   },
 } as const satisfies Flags;
 
@@ -119,12 +119,6 @@ export async function calibrationOf(
     return undefined;
   }
   if (given.has("rule")) throw new UsageError("--rule and --calibrate exclude each other");
-  const least = window ?? CALIBRATION.window;
-  if (tokens !== undefined && tokens < least) {
-    throw new UsageError(
-      `--tokens ${tokens} is less than a window of ${least}; a smaller one can be given with --window`,
-    );
-  }
   const planned = await planCalibration(plan, { calibrate: sourcesOf(calibrate), tokens, window, seed, damping });
   for (const text of planned.warnings) warn("--calibrate", text);
   return planned;

@@ -66,7 +66,7 @@ export const quantizeCommand = command({
     },
     threads: THREADS,
     force: FORCE,
-    "dry-run": DRY_RUN,
+    "dry-run": { help: `${DRY_RUN.help}; with --calibrate, without the memory` },
   },
   example: "rabbit quantize SmolLM2-135M SmolLM2-135M-q8 --bits 8",
   async run(args, out) {

@@ -69,6 +69,9 @@ export interface Quantization {
 /** A file of more bytes is another one: a line for each of a million matrices. */
 const MAX_BYTES = 200_000_000;
 
+/** The largest damping. */
+export const MAX_DAMPING = 100;
+
 const METHODS: readonly Method[] = ["signed", "calibrated", "self-calibrated"];
 
 /** The bytes of quantization.json. */
@@ -99,14 +102,19 @@ export function quantizationOf(checkpoint: Checkpoint): Quantization | undefined
   };
   if (method === "signed") return common;
   const calibration = found.object("calibration");
+  const texts = calibration.list("texts").map(fileDigest);
+  if ((method === "calibrated") !== texts.length > 0) {
+    throw new CheckpointError({ path, field: "calibration texts" }, `has ${texts.length} texts, method is ${method}`);
+  }
+  const window = calibration.whole("window", 2);
   return {
     ...common,
     calibration: {
-      texts: calibration.list("texts").map(fileDigest),
-      tokens: calibration.whole("tokens"),
-      window: calibration.whole("window"),
+      texts,
+      tokens: calibration.whole("tokens", window),
+      window,
       seed: calibration.whole("seed"),
-      damping: calibration.number("damping"),
+      damping: calibration.number("damping", MAX_DAMPING),
       ids: calibration.digest("ids"),
     },
     matrices: found.list("matrices").map((matrix) => ({
@@ -146,19 +154,23 @@ class Reader {
     });
   }
 
-  whole(field: string): number {
+  whole(field: string, least = 0): number {
     return this.#take(
       field,
-      "a whole number of at least 0",
-      (value): value is number => Number.isSafeInteger(value) && value as number >= 0,
+      `a whole number of at least ${least}`,
+      (value): value is number => Number.isSafeInteger(value) && value as number >= least,
     );
   }
 
-  number(field: string): number {
+  /** With a limit, 0 is not a value either. */
+  number(field: string, most?: number): number {
     return this.#take(
       field,
-      "a number of at least 0",
-      (value): value is number => typeof value === "number" && value >= 0 && value < Infinity,
+      most === undefined ? "a number of at least 0" : `a number above 0, to ${most}`,
+      (value): value is number => {
+        return typeof value === "number" &&
+          (most === undefined ? value >= 0 && value < Infinity : value > 0 && value <= most);
+      },
     );
   }
 

@@ -9,13 +9,19 @@ import { join } from "@std/path/join";
 import { calibrate, type Calibrated, costsOf } from "../calibrate/calibrate.ts";
 import { beginOfText, sampledWindows } from "../calibrate/sampled.ts";
 import { bytesOfIds, type TextIds, windowsOfTexts } from "../calibrate/tokens.ts";
-import { CheckpointError, LimitError } from "../errors.ts";
+import { CheckpointError, LimitError, RabbitError } from "../errors.ts";
 import { openFile, readAt, readText, writeAt } from "../files/read.ts";
 import type { NewFile } from "../files/new_files.ts";
 import { sha256 } from "../files/write.ts";
 import { BLOCK } from "../format/blocks.ts";
 import { TensorReader } from "../format/checkpoint.ts";
-import type { Calibration, FileDigest, MatrixLoss, Method } from "../format/quantization.ts";
+import {
+  type Calibration,
+  type FileDigest,
+  type MatrixLoss,
+  MAX_DAMPING,
+  type Method,
+} from "../format/quantization.ts";
 import { Pool } from "../kernels/pool.ts";
 import { threadCount } from "../kernels/workers.ts";
 import { WINDOW } from "../measure/perplexity.ts";
@@ -79,7 +85,7 @@ export interface PlannedCalibration {
  *
  * @throws {CheckpointError} config.json or the tokenizer is missing or bad; a text is not UTF-8 or too long
  * @throws {RabbitError} a text is shorter than a window, or the model has no token that begins a sampled text
- * @throws {LimitError} the window is longer than the model's context
+ * @throws {LimitError} fewer tokens than a window; the window is longer than the model's context
  * @throws {RangeError} an option is out of range
  * @throws {SystemError} a text can't be read
  */
@@ -95,9 +101,14 @@ export async function planCalibration(plan: Plan, options: CalibrationOptions): 
       `a window of ${window} tokens is more than the model's context of ${longest}; use a smaller one`,
     );
   }
-  whole("tokens", tokens, window);
+  whole("tokens", tokens, 1);
+  if (tokens < window) {
+    throw new LimitError(`${tokens} tokens are less than a window of ${window}; use more, or a smaller window`);
+  }
   whole("seed", seed, 0);
-  if (!(damping > 0 && damping <= 100)) throw new RangeError(`damping ${damping}: a number above 0, to 100 is needed`);
+  if (!(damping > 0 && damping <= MAX_DAMPING)) {
+    throw new RangeError(`damping ${damping}: a number above 0, to ${MAX_DAMPING} is needed`);
+  }
   const texts: (FileDigest & TextIds)[] = [];
   const warnings: string[] = [];
   if (from === "self") beginOfText(model);
@@ -123,6 +134,8 @@ export async function planCalibration(plan: Plan, options: CalibrationOptions): 
         sha256: await textDigest(text),
         ids: textIds(path, text, tokenizer, model),
       });
+      const same = texts.find(({ sha256 }) => sha256 === texts.at(-1)!.sha256)!;
+      if (same !== texts.at(-1)) throw new RabbitError(`${path}: the same text as ${same.name}; give each text once`);
     }
   }
   const windows = from === "self" ? undefined : windowsOfTexts(texts, tokens, window, seed);
@@ -146,6 +159,11 @@ export async function planCalibration(plan: Plan, options: CalibrationOptions): 
 /** The SHA-256 of a text in UTF-8, in hexadecimal: that of the file that it was read from. */
 export async function textDigest(text: string): Promise<string> {
   return (await sha256()).update(new TextEncoder().encode(text)).digest("hex");
+}
+
+/** The SHA-256 of the token ids of a calibration, in hexadecimal. */
+export async function idsDigest(windows: readonly (readonly number[])[]): Promise<string> {
+  return (await sha256()).update(bytesOfIds(windows)).digest("hex");
 }
 
 /** What a calibration is called in quantization.json. */
@@ -200,9 +218,9 @@ export async function runCalibration(
   const core = new Engine({ threads: threadCount(threads), signal });
   try {
     const found = await calibrate({ model, plan, costs, windows, damping, sink, ops, core, signal, progress });
-    const hash = (await sha256()).update(bytesOfIds(windows));
     const digests = texts.map(({ file, sha256 }) => ({ file, sha256 }));
-    return { ...found, calibration: { texts: digests, tokens, window, seed, damping, ids: hash.digest("hex") } };
+    const ids = await idsDigest(windows);
+    return { ...found, calibration: { texts: digests, tokens, window, seed, damping, ids } };
   } finally {
     core.close();
     ops.close();

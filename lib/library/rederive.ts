@@ -4,16 +4,18 @@
  * @module
  */
 
+import { join } from "@std/path/join";
 import { CheckpointError, RabbitError } from "../errors.ts";
-import { readAt, reopen } from "../files/read.ts";
 import { BLOCK } from "../format/blocks.ts";
-import { type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
-import { type Quantization, quantizationOf } from "../format/quantization.ts";
+import { type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE, TensorReader } from "../format/checkpoint.ts";
+import { type MatrixLoss, type Quantization, quantizationOf } from "../format/quantization.ts";
+import { nameOfPart } from "../model/tensors.ts";
 import type { Calibrated } from "../calibrate/calibrate.ts";
 import { fileDigests } from "../quantize/digests.ts";
 import { planQuantize } from "../quantize/quantize.ts";
 import {
   type CalibrationOptions,
+  idsDigest,
   METHOD_VERSION,
   planCalibration,
   type PlannedCalibration,
@@ -69,7 +71,28 @@ export async function planRederivation(
   for (const [n, { name, sha256 }] of planned.texts.entries()) {
     if (sha256 !== texts[n].sha256) throw differs(name, sha256, texts[n].sha256);
   }
+  if (planned.windows) checkIds(checkpoint, calibration!.ids, await idsDigest(planned.windows));
   return planned;
+}
+
+/** Compares the token ids of a calibration, which depend on the tokenizer, or on the float model's samples. */
+function checkIds(checkpoint: Checkpoint, stored: string, found: string): void {
+  if (stored === found) return;
+  throw new CheckpointError(
+    { path: join(checkpoint.directory, QUANTIZATION_FILE), field: "calibration ids" },
+    `is ${stored}, but the token ids that were found now have the digest ${found}`,
+  );
+}
+
+/** Compares the losses, which are those of the same blocks. */
+function checkLosses(checkpoint: Checkpoint, stored: readonly MatrixLoss[], found: readonly MatrixLoss[]): void {
+  const show = ({ name, before, after }: MatrixLoss) => `${name} ${before} ${after}`;
+  const at = found.findIndex((matrix, n) => stored[n] === undefined || show(matrix) !== show(stored[n]));
+  if (at < 0 && stored.length === found.length) return;
+  throw new CheckpointError(
+    { path: join(checkpoint.directory, QUANTIZATION_FILE), field: `matrices ${Math.max(at, 0)}` },
+    "is not what the calibration gives when it runs again",
+  );
 }
 
 /** What describes a calibrated checkpoint. */
@@ -86,27 +109,36 @@ function described(checkpoint: Checkpoint): Quantization {
  * Runs the calibration of a checkpoint again, and compares every block.
  *
  * @param checkpoint the calibrated checkpoint, which has been verified
+ * @throws {CheckpointError} quantization.json has other token ids or losses
  */
 export async function runRederivation(
   planned: PlannedCalibration,
   checkpoint: Checkpoint,
   options: RunOptions,
 ): Promise<Rederived> {
-  const [{ path, version }] = checkpoint.files;
-  using file = reopen(path, version);
+  using reader = new TensorReader(checkpoint);
   const tensors = new Map(checkpoint.tensors.map((tensor) => [tensor.name, tensor]));
   const { blockBytes } = planned.plan.format;
   let difference: Rederived["difference"];
-  const { matrices, raised } = await runCalibration(planned, (name, first, blocks) => {
-    const { offset, shape: [, columns] } = tensors.get(name)!;
+  const compare = (name: string, first: number, blocks: Uint8Array) => {
+    const { shape: [, columns] } = tensors.get(name)!;
     const perRow = columns / BLOCK;
     const stored = new Uint8Array(blocks.length);
-    readAt(file, path, offset + first * perRow * blockBytes, stored);
-    const at = blocks.findIndex((byte, n) => byte !== stored[n]);
-    if (at < 0) return;
-    const block = Math.floor(at / blockBytes);
+    reader.read(name, first * perRow * blockBytes, stored);
+    const byte = blocks.findIndex((byte, n) => byte !== stored[n]);
+    if (byte < 0) return;
+    const block = Math.floor(byte / blockBytes);
     difference ??= { tensor: name, row: first + Math.floor(block / perRow), block: block % perRow };
+  };
+  const [embedding, head] = [nameOfPart("embedding"), nameOfPart("head")];
+  const { calibration, matrices, raised } = await runCalibration(planned, (name, first, blocks) => {
+    compare(name, first, blocks);
+    // Some files have a tied embedding twice.
+    if (planned.model.config.tied && name === embedding && tensors.has(head)) compare(head, first, blocks);
   }, options);
+  const stored = described(checkpoint);
+  checkIds(checkpoint, stored.calibration!.ids, calibration.ids);
+  if (difference === undefined) checkLosses(checkpoint, stored.matrices ?? [], matrices);
   return { matrices, raised, ...difference && { difference } };
 }
 

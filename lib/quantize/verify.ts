@@ -8,7 +8,7 @@ import { checkOptions, isOpen, type Names, WATCH } from "../options.ts";
 import type { Hash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Tagged } from "./chunks.ts";
 import { checkEncoded, damageOf, floatsOf } from "./damage.ts";
-import { CheckpointError } from "../errors.ts";
+import { CheckpointError, RabbitError } from "../errors.ts";
 import { BLOCK } from "../format/blocks.ts";
 import { type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE, type Tensor } from "../format/checkpoint.ts";
 import { type Quantization, quantizationOf } from "../format/quantization.ts";
@@ -130,6 +130,7 @@ export async function verify(
  * @param from the quantized checkpoint, or its path
  * @param sourceFrom the float checkpoint, or its path
  * @throws {CheckpointError} as {@link verify}; the checkpoint is not quantized; the source cannot be quantized
+ * @throws {RabbitError} a part of a calibrated checkpoint is to be verified
  */
 export async function verifyAgainst(
   from: Checkpoint | string,
@@ -148,6 +149,14 @@ export async function verifyAgainst(
   }
   const quantization = quantizationOf(checkpoint);
   const calibrated = quantization?.calibration !== undefined;
+  if (calibrated && part !== undefined) {
+    throw new RabbitError(
+      `${
+        nameOf(checkpoint)
+      } is calibrated, and only the digest of the whole tells whether its blocks are those that were ` +
+        "chosen; verify it in one run",
+    );
+  }
   const plan = planQuantize(source, format, quantization?.method === "signed" ? "signed" : "absmax");
   const planned = new Map(plan.tensors.map((tensor) => [tensor.source.name, tensor]));
   const slices = partOfTensors(checkpoint.tensors, part);

@@ -141,6 +141,67 @@ Deno.test("rabbit verify of a calibrated checkpoint compares what is kept, and r
   });
 });
 
+Deno.test("rabbit verify finds what quantization.json says falsely, and refuses a part", async () => {
+  const again = ["--against", FLOAT, "--rederive", "--calibrate", ONE, "--calibrate", TWO];
+  const said = JSON.parse(Deno.readTextFileSync(join(CALIBRATED, "quantization.json")));
+  const changed = (change: Record<string, unknown>) => ({ ...said, calibration: { ...said.calibration, ...change } });
+  await inTemporary(async (directory) => {
+    for (const name of tree(CALIBRATED)) Deno.copyFileSync(join(CALIBRATED, name), join(directory, name));
+    for (
+      const [json, message] of [
+        [changed({ ids: "0".repeat(64) }), "calibration ids: is 0000"],
+        [changed({ texts: [] }), "calibration texts: has 0 texts, method is calibrated"],
+        [changed({ damping: 0 }), "calibration damping: expected a number above 0, to 100"],
+        [changed({ window: 1 }), "calibration window: expected a whole number of at least 2"],
+        [changed({ tokens: 63 }), "calibration tokens: expected a whole number of at least 64"],
+        [{ ...said, matrices: [] }, "matrices 0: is not what the calibration gives when it runs again"],
+        [
+          { ...said, matrices: said.matrices.map((one: object, n: number) => n === 3 ? { ...one, after: 0.5 } : one) },
+          "matrices 3: is not what the calibration gives when it runs again",
+        ],
+      ] as const
+    ) {
+      write(directory, { "quantization.json": JSON.stringify(json) });
+      const { code, out, err } = await run(["verify", directory, ...again]);
+      assertEquals([code, out.includes("VERIFY OK"), err.trimEnd().split("\n").length], [1, false, 1], message);
+      assertStringIncludes(err, `${join(directory, "quantization.json")}: ${message}`);
+    }
+  });
+  const { code, out, err } = await run(["verify", CALIBRATED, "--against", FLOAT, "--shard", "1/2"]);
+  assertEquals([code, out], [2, ""]);
+  assertStringIncludes(err, "verify it in one run");
+});
+
+Deno.test("rabbit verify --rederive reads the shards of a calibrated checkpoint", async () => {
+  await inTemporary(async (directory) => {
+    for (const name of tree(CALIBRATED)) Deno.copyFileSync(join(CALIBRATED, name), join(directory, name));
+    Deno.removeSync(join(directory, "model.safetensors"));
+    const bytes = Deno.readFileSync(join(CALIBRATED, "model.safetensors"));
+    const { __metadata__, ...tensors } = JSON.parse(headerOf(join(CALIBRATED, "model.safetensors")));
+    const data = bytes.subarray(8 + Number(new DataView(bytes.buffer).getBigUint64(0, true)));
+    const map: Record<string, string> = {};
+    const names = Object.keys(tensors).sort((a, b) => tensors[a].data_offsets[0] - tensors[b].data_offsets[0]);
+    for (const [n, own] of [names.slice(0, 9), names.slice(9)].entries()) {
+      const file = `model-0000${n + 1}-of-00002.safetensors`;
+      const [begin] = tensors[own[0]].data_offsets;
+      const end = tensors[own.at(-1)!].data_offsets[1];
+      const header: Record<string, unknown> = { __metadata__ };
+      for (const name of own) {
+        map[name] = file;
+        const at = tensors[name].data_offsets.map((offset: number) => offset - begin);
+        header[name] = { ...tensors[name], data_offsets: at };
+      }
+      const text = JSON.stringify(header);
+      const start = new TextEncoder().encode(text.padEnd(Math.ceil(text.length / 8) * 8));
+      const length = new Uint8Array(new BigUint64Array([BigInt(start.length)]).buffer);
+      Deno.writeFileSync(join(directory, file), new Uint8Array([...length, ...start, ...data.subarray(begin, end)]));
+    }
+    write(directory, { "model.safetensors.index.json": JSON.stringify({ metadata: {}, weight_map: map }) });
+    const args = ["verify", directory, "--against", FLOAT, "--rederive", "--calibrate", ONE, "--calibrate", TWO];
+    assertMatch(await good(args), /VERIFY rederived equal=true\nVERIFY OK\n$/);
+  });
+});
+
 Deno.test("inspect, compare, export and report say how a checkpoint was calibrated", async () => {
   await inTemporary(async (directory) => {
     const parameters = /quantization method=calibrated version=1 texts=one\.txt,two\.txt tokens=1280 window=64 seed=1 /;
@@ -220,7 +281,10 @@ Deno.test("rabbit quantize --calibrate refuses in one line what it can't do, and
         [[FLOAT, out, "--calibrate", ONE, "--rule", "signed"], "--rule and --calibrate exclude each other"],
         [[FLOAT, out, "--seed", "2"], "--seed is for --calibrate, which is not given"],
         [[FLOAT, out, "--calibrate", ONE, "--window", "100000"], "is more than the model's context of"],
-        [[FLOAT, out, "--calibrate", ONE, "--tokens", "5", "--window", "64"], "--tokens 5 is less than a window of 64"],
+        [
+          [FLOAT, out, "--calibrate", ONE, "--tokens", "5", "--window", "64"],
+          "5 tokens are less than a window of 64; use more, or a smaller window",
+        ],
         [[FLOAT, out, "--calibrate", ONE, "--damping", "0"], "--damping takes a number above 0, to 100"],
         [[FLOAT, FLOAT, "--calibrate", "self", ...SIZE, "--force"], "is the directory of the source"],
         [[CALIBRATED, out, "--calibrate", "self", ...SIZE], "already quantized to Q4B32"],

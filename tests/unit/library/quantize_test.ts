@@ -41,10 +41,11 @@ Deno.test({
       const out = `${directory}/new/out`;
       const of = (options: object) => quantize(TINY, out, { calibrate: "self", ...SIZE, ...options });
       for (
-        const bad of [{ window: 1 }, { tokens: 63 }, { seed: -1 }, { seed: 0.5 }, { damping: 0 }, { damping: NaN }]
+        const bad of [{ window: 1 }, { tokens: 0 }, { seed: -1 }, { seed: 0.5 }, { damping: 0 }, { damping: NaN }]
       ) {
         await assertRejects(() => of(bad), RangeError, Object.keys(bad)[0]);
       }
+      await assertRejects(() => of({ tokens: 63 }), LimitError, "63 tokens are less than a window of 64");
       await assertRejects(() => of({ calibrate: [] }), RangeError, "a text to calibrate with is needed");
       await assertRejects(
         () => of({ window: 100_000, tokens: 100_000 }),
