@@ -15,7 +15,7 @@ import { type Checkpoint, COMPANIONS, INDEX_FILE, MODEL_FILE, QUANTIZATION_FILE 
 import { shardsIn } from "./given.ts";
 
 /** Files that must not stand beside the weights of another checkpoint. */
-const BESIDE = [...COMPANIONS, QUANTIZATION_FILE];
+export const BESIDE: readonly string[] = [...COMPANIONS, QUANTIZATION_FILE];
 
 /**
  * Refuses an output directory that is the source's (also through links), that has files which would be replaced without
@@ -34,13 +34,7 @@ export function checkOutput(
   checkPath("the output directory", directory);
   const seen = look(directory, [...names, MODEL_FILE, INDEX_FILE, INCOMPLETE_FILE, ...BESIDE]);
   const there = (name: string) => seen.get(name) !== undefined;
-  if (source !== undefined && sameFile(directory, source.directory)) {
-    throw new Refusal(
-      "source",
-      directory,
-      `${directory} is the directory of the source, which would be overwritten; choose another directory`,
-    );
-  }
+  if (source !== undefined) checkSource(directory, source);
   for (const target of names.filter(there).map((name) => join(directory, name))) {
     for (const { path } of source?.files ?? []) {
       if (!sameFile(target, path)) continue;
@@ -76,15 +70,27 @@ export function checkOutput(
   const others = names.includes(INDEX_FILE) ? [...BESIDE, MODEL_FILE] : BESIDE;
   const shards = names.includes(INDEX_FILE) && exists(directory) ? shardsIn(directory) : [];
   const stale = [...others.filter(there), ...shards].find((name) => !names.includes(name));
-  if (stale !== undefined) {
-    const path = join(directory, stale);
-    throw new Refusal(
-      "stale",
-      path,
-      `${path} exists, and the new checkpoint has no such file; remove it first or choose another directory`,
-    );
-  }
+  if (stale !== undefined) throw staleFile(join(directory, stale));
   return seen;
+}
+
+/** Refuses an output directory that is the source's, also through links. @throws {Refusal} */
+export function checkSource(directory: string, source: Checkpoint): void {
+  if (!sameFile(directory, source.directory)) return;
+  throw new Refusal(
+    "source",
+    directory,
+    `${directory} is the directory of the source, which would be overwritten; choose another directory`,
+  );
+}
+
+/** The refusal of a file that would stand beside a new checkpoint and does not belong to it. */
+export function staleFile(path: string): Refusal {
+  return new Refusal(
+    "stale",
+    path,
+    `${path} exists, and the new checkpoint has no such file; remove it first or choose another directory`,
+  );
 }
 
 /** The version of each file that exists. */

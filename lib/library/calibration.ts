@@ -10,7 +10,7 @@ import { calibrate, type Calibrated, costsOf } from "../calibrate/calibrate.ts";
 import { beginOfText, sampledWindows } from "../calibrate/sampled.ts";
 import { bytesOfIds, type TextIds, windowsOfTexts } from "../calibrate/tokens.ts";
 import { CheckpointError, LimitError, RabbitError } from "../errors.ts";
-import { openFile, readAt, readText, writeAt } from "../files/read.ts";
+import { openFile, readText, writeAt } from "../files/read.ts";
 import type { NewFile } from "../files/new_files.ts";
 import { sha256 } from "../files/write.ts";
 import { BLOCK } from "../format/blocks.ts";
@@ -28,9 +28,8 @@ import { WINDOW } from "../measure/perplexity.ts";
 import { longestContext } from "../model/config.ts";
 import { type Model, readConfig } from "../model/load.ts";
 import { nameOfPart } from "../model/tensors.ts";
-import { pacer } from "../pace.ts";
 import { Engine } from "../quantize/calibrate/engine.ts";
-import { fileDigests } from "../quantize/digests.ts";
+import { digestOf, fileDigests } from "../quantize/digests.ts";
 import type { Filled, Plan } from "../quantize/quantize.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
@@ -253,7 +252,9 @@ export async function fillCalibrated(
     // Some files have a tied embedding twice.
     if (config.tied && name === embedding && places.has(head)) put(places.get(head)!);
   }, options);
-  const digest = await digestOf(partial, plan.bytes, signal);
+  // The new file is open for writing only.
+  using made = openFile(partial);
+  const digest = await digestOf({ file: made, path: partial, bytes: plan.bytes }, { signal });
   const { calibration, matrices, raised } = done;
   const quantization = {
     method: methodOf(planned),
@@ -277,18 +278,4 @@ function copy(
     source.read(name, at, piece);
     write(at, piece);
   }
-}
-
-async function digestOf(path: string, bytes: number, signal: AbortSignal | undefined): Promise<string> {
-  using file = openFile(path);
-  const pause = pacer(signal);
-  const hash = await sha256();
-  const piece = new Uint8Array(PIECE);
-  for (let at = 0; at < bytes; at += PIECE) {
-    const part = piece.subarray(0, Math.min(PIECE, bytes - at));
-    readAt(file, path, at, part);
-    hash.update(part);
-    await pause();
-  }
-  return hash.digest("hex");
 }

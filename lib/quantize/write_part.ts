@@ -8,12 +8,14 @@
 import { checkOptions, WATCH } from "../options.ts";
 import { join } from "@std/path/join";
 import { CheckpointError, Refusal } from "../errors.ts";
-import { beginsWith, exists, openRegular, readAt, sameFile } from "../files/read.ts";
+import { beginsWith, exists, openRegular } from "../files/read.ts";
 import { holds, INCOMPLETE_FILE, NewFiles } from "../files/new_files.ts";
 import { sha256 } from "../files/write.ts";
 import { SCALE_RULES } from "../format/blocks.ts";
-import { COMPANIONS, INDEX_FILE, MODEL_FILE, QUANTIZATION_FILE } from "../format/checkpoint.ts";
-import { pacer, type Watch } from "../pace.ts";
+import { INDEX_FILE, MODEL_FILE } from "../format/checkpoint.ts";
+import { BESIDE, checkSource, staleFile } from "../format/outputs.ts";
+import type { Watch } from "../pace.ts";
+import { digestOf } from "./digests.ts";
 import {
   disagreement,
   fingerprint,
@@ -109,7 +111,7 @@ export async function checkPart(
   force: boolean,
   signal?: AbortSignal,
 ): Promise<{ readonly own?: PartRecord; readonly expected: Expected }> {
-  checkSource(plan, directory);
+  checkSource(directory, plan.source);
   const [file] = planPart(plan, part).files;
   const expected: Expected = {
     version: PARTS_VERSION,
@@ -133,15 +135,6 @@ function writeOne(directory: string, name: string, bytes: Uint8Array): void {
   files.commit();
 }
 
-function checkSource({ source }: Plan, directory: string): void {
-  if (!sameFile(directory, source.directory)) return;
-  throw new Refusal(
-    "source",
-    directory,
-    `${directory} is the directory of the source, which would be overwritten; choose another directory`,
-  );
-}
-
 /**
  * The record of the part, if it was finished.
  *
@@ -162,28 +155,11 @@ function ownRecord(directory: string, part: Part, expected: Expected, force: boo
 }
 
 /** Whether the file of a part has the size and the digest of its record. */
-async function isWhole(path: string, { bytes, sha256 }: PartRecord, watch: Watch): Promise<boolean> {
-  return exists(path) && openSize(path) === bytes && await fileDigest(path, watch) === sha256;
-}
-
-/** Bytes that are read at once. */
-const PIECE = 1 << 22;
-
-/** SHA-256 of a file, in hexadecimal. Progress counts its bytes. */
-async function fileDigest(path: string, { signal, progress }: Watch): Promise<string> {
+async function isWhole(path: string, record: PartRecord, watch: Watch): Promise<boolean> {
+  if (!exists(path)) return false;
   const { file: opened, bytes } = openRegular(path);
   using file = opened;
-  const pause = pacer(signal);
-  const digest = await sha256();
-  const piece = new Uint8Array(PIECE);
-  for (let at = 0; at < bytes; at += PIECE) {
-    const part = piece.subarray(0, Math.min(PIECE, bytes - at));
-    readAt(file, path, at, part);
-    digest.update(part);
-    progress?.(at + part.length, bytes);
-    await pause();
-  }
-  return digest.digest("hex");
+  return bytes === record.bytes && await digestOf({ file, path, bytes }, watch) === record.sha256;
 }
 
 /**
@@ -220,16 +196,10 @@ function checkDirectory(directory: string, file: PlannedFile | undefined, force:
 /** @throws {Refusal} the directory has a companion that the source lacks, or, without `force`, a different one */
 function checkSidecars({ source }: Plan, directory: string, force: boolean): void {
   const names = sidecarsOf(source);
-  for (const name of [...COMPANIONS, QUANTIZATION_FILE]) {
+  for (const name of BESIDE) {
     const path = join(directory, name);
     if (!exists(path)) continue;
-    if (!names.includes(name)) {
-      throw new Refusal(
-        "stale",
-        path,
-        `${path} exists, and the new checkpoint has no such file; remove it first or choose another directory`,
-      );
-    }
+    if (!names.includes(name)) throw staleFile(path);
     if (!force && !holds(path, readSidecar(source, name))) {
       throw new Refusal("exists", path, `${path} exists already`);
     }
