@@ -302,7 +302,7 @@ function openShards(path: string, index: string): Checkpoint {
 }
 
 /** Compares by code points, which is the order of UTF-8 bytes; JavaScript compares UTF-16 units. */
-function byCodePoints(a: string, b: string): number {
+export function byCodePoints(a: string, b: string): number {
   for (let n = 0; n < a.length && n < b.length; n++) {
     if (a[n] !== b[n]) return rank(a.charCodeAt(n)) - rank(b.charCodeAt(n));
   }

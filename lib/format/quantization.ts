@@ -9,6 +9,7 @@ import { basename } from "@std/path/basename";
 import { CheckpointError } from "../errors.ts";
 import { type Checkpoint, memberOf, MODEL_FILE, QUANTIZATION_FILE } from "./checkpoint.ts";
 import { readJsonObject } from "./json.ts";
+import { JsonFields } from "./json_fields.ts";
 
 /** A file and its SHA-256, in hexadecimal. */
 export interface FileDigest {
@@ -92,7 +93,7 @@ export function quantizationOf(checkpoint: Checkpoint): Quantization | undefined
   if (width === undefined || files.length === 1 && basename(files[0].path) !== MODEL_FILE) return undefined;
   const path = memberOf(directory, QUANTIZATION_FILE);
   if (path === undefined) return undefined;
-  const found = new Reader(path, readJsonObject(path, MAX_BYTES));
+  const found = new JsonFields(path, readJsonObject(path, MAX_BYTES));
   const method = found.word("method", METHODS);
   const common = {
     method,
@@ -125,69 +126,6 @@ export function quantizationOf(checkpoint: Checkpoint): Quantization | undefined
   };
 }
 
-function fileDigest(reader: Reader): FileDigest {
-  return { file: reader.text("file"), sha256: reader.digest("sha256") };
-}
-
-/** Reads the fields of an object, and refuses values of another type by the field's name. */
-class Reader {
-  constructor(readonly path: string, readonly json: Record<string, unknown>, readonly prefix = "") {}
-
-  #take<T>(field: string, wanted: string, good: (value: unknown) => value is T): T {
-    const value = Object.hasOwn(this.json, field) ? this.json[field] : undefined;
-    if (good(value)) return value;
-    throw new CheckpointError({ path: this.path, field: this.prefix + field }, `expected ${wanted}`);
-  }
-
-  text(field: string): string {
-    return this.#take(field, "a text", (value) => typeof value === "string");
-  }
-
-  word<T extends string>(field: string, words: readonly T[]): T {
-    return this.#take(field, words.join(" or "), (value): value is T => words.includes(value as T));
-  }
-
-  digest(field: string): string {
-    const pattern = /^[0-9a-f]{64}$/;
-    return this.#take(field, "64 hexadecimal digits", (value): value is string => {
-      return typeof value === "string" && pattern.test(value);
-    });
-  }
-
-  whole(field: string, least = 0): number {
-    return this.#take(
-      field,
-      `a whole number of at least ${least}`,
-      (value): value is number => Number.isSafeInteger(value) && value as number >= least,
-    );
-  }
-
-  /** With a limit, 0 is not a value either. */
-  number(field: string, most?: number): number {
-    return this.#take(
-      field,
-      most === undefined ? "a number of at least 0" : `a number above 0, to ${most}`,
-      (value): value is number => {
-        return typeof value === "number" &&
-          (most === undefined ? value >= 0 && value < Infinity : value > 0 && value <= most);
-      },
-    );
-  }
-
-  object(field: string): Reader {
-    return new Reader(this.path, this.#take(field, "an object", isObject), `${this.prefix}${field} `);
-  }
-
-  list(field: string): Reader[] {
-    const list = this.#take(
-      field,
-      "an array of objects",
-      (value): value is Record<string, unknown>[] => Array.isArray(value) && value.every(isObject),
-    );
-    return list.map((json, n) => new Reader(this.path, json, `${this.prefix}${field} ${n} `));
-  }
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
+function fileDigest(fields: JsonFields): FileDigest {
+  return { file: fields.text("file"), sha256: fields.digest("sha256") };
 }
