@@ -11,6 +11,7 @@ import { bytesOf } from "../format/checkpoint.ts";
 import { checkModel, type Model } from "../model/load.ts";
 import { readText } from "../files/read.ts";
 import { type Divergence, type Figure, type PredictionFigures, predictionFigures } from "../measure/metrics.ts";
+import { digitsOf } from "../measure/printed.ts";
 import { fedTokens, WINDOW, windowsOf } from "../measure/perplexity.ts";
 import { type Arguments, COUNT, type Detail, FILE, type Flags, type Values } from "./arguments.ts";
 import { methodFields, warnOfOverlap } from "./calibrate.ts";
@@ -207,13 +208,19 @@ async function comparePart(
 /** The figures of a text by the names of their lines. */
 export function divergenceFields(measured: PredictionFigures): { [Word in keyof PredictionFigures]: Fields } {
   const { perplexity, kl, same_top, prob } = measured;
-  const { ratio, ratio_error, ...values } = perplexity;
   return {
-    perplexity: { ...fixed(values, 4), ...fixed({ ratio, ratio_error }, 6) },
-    kl: fixed(kl, 6),
-    same_top: fixed(same_top, 6),
-    prob: fixed(prob, 6),
+    perplexity: fieldsOf("perplexity", perplexity),
+    kl: fieldsOf("kl", kl),
+    same_top: fieldsOf("same_top", same_top),
+    prob: fieldsOf("prob", prob),
   };
+}
+
+function fieldsOf(word: keyof PredictionFigures, figures: Readonly<Record<string, Figure | undefined>>): Fields {
+  return Object.assign(
+    {},
+    ...Object.entries(figures).map(([key, figure]) => fixed({ [key]: figure }, digitsOf(word, key))),
+  );
 }
 
 /** Sets the number of digits that a line shows. */

@@ -8,6 +8,7 @@
 import { systemError, visible } from "../errors.ts";
 import { signalIsIgnored } from "../libc.ts";
 import { figureOf } from "../measure/metrics.ts";
+import { printed } from "../measure/printed.ts";
 import { ClosedPipe, Interrupted } from "./errors.ts";
 import type { Complaint } from "./messages.ts";
 
@@ -124,10 +125,7 @@ function pairs(fields: Fields): string[] {
 }
 
 function show(value: Value): string {
-  if (value instanceof Fixed) {
-    const figure = figureOf(value.value);
-    return typeof figure === "number" ? figure.toFixed(value.digits) : figure;
-  }
+  if (value instanceof Fixed) return printed(figureOf(value.value), value.digits);
   if (Array.isArray(value)) return `[${value.join(",")}]`;
   const text = String(value);
   // A value is a single word or a JSON string, whatever a path or the name of a tensor contains.
