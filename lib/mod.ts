@@ -64,6 +64,23 @@ export type { Part } from "./quantize/parts.ts";
 export { verify, verifyAgainst } from "./quantize/verify.ts";
 export type { Against, TensorReport, Verified, VerifyOptions } from "./quantize/verify.ts";
 
+export { attest } from "./proof/attest.ts";
+export type { Attested, AttestOptions, AttestSettings } from "./proof/attest.ts";
+export type { DeriveOptions } from "./proof/derive.ts";
+export type {
+  AttestedTensor,
+  Derivation,
+  MeasuredAnswers,
+  MeasuredText,
+  NamedDigest,
+  PrintedFigures,
+  Program,
+  StatedMethod,
+  Statement,
+} from "./proof/statement.ts";
+export { verifyAttestation } from "./proof/verify.ts";
+export type { VerifiedAttestation, VerifyAttestationOptions, VerifyAttestationSettings } from "./proof/verify.ts";
+
 export { compare, compareText } from "./library/compare.ts";
 export type { Compared, CompareOptions, CompareTextOptions } from "./library/compare.ts";
 export { advise } from "./library/advise.ts";

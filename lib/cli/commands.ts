@@ -5,6 +5,7 @@
  */
 
 import { adviseCommand } from "./advise.ts";
+import { attestCommand } from "./attest.ts";
 import type { Command } from "./arguments.ts";
 import { compareCommand } from "./compare.ts";
 import { completionsCommand } from "./completions.ts";
@@ -26,6 +27,7 @@ const table: Command[] = [
   quantizeCommand,
   mergeCommand,
   verifyCommand,
+  attestCommand,
   inspectCommand,
   compareCommand,
   adviseCommand,

@@ -13,9 +13,10 @@ import type { PlannedCalibration } from "../library/calibration.ts";
 import { planRederivation, runRederivation } from "../library/rederive.ts";
 import type { Part } from "../quantize/parts.ts";
 import { type Verified, verify, verifyAgainst, type VerifyOptions } from "../quantize/verify.ts";
-import { CHECKPOINT, command, PART, THREADS } from "./arguments.ts";
+import { CHECKPOINT, command, FILE, PART, THREADS } from "./arguments.ts";
 import { CALIBRATE, sourcesOf, withCalibrationBar } from "./calibrate.ts";
 import { NotSound, UsageError } from "./errors.ts";
+import { verifyStatement } from "./verify_attestation.ts";
 import { Fixed, interruptible, type Output, withBar } from "./output.ts";
 
 /** `rabbit verify` */
@@ -46,14 +47,36 @@ export const verifyCommand = command({
       type: PART,
       help: "check part I of N alone, for one of N machines; the digest is left out",
     },
+    attestation: {
+      type: FILE,
+      help:
+        "check a statement of rabbit attest on the checkpoint, or a signature of model_signing: its digests, with --against " +
+        "its derivation, with --public-key its signature, with --text its figures",
+    },
+    "public-key": { type: FILE, help: "with --attestation: the key that has signed it (P-256, PEM)" },
+    text: {
+      type: FILE,
+      many: true,
+      help: "with --attestation and --against: measure a text of the statement again, and compare every digit",
+    },
     threads: THREADS,
   },
-  verdict: "0 valid (and equal to its source), 1 invalid or different",
+  verdict: "0 valid (and equal to its source and its statement), 1 invalid or different",
   example: "rabbit verify SmolLM2-135M-q8 --against SmolLM2-135M",
-  async run({ positionals: [path], values: { against, rederive, calibrate, shard: part, threads } }, out) {
+  async run({ positionals: [path], values }, out) {
+    const { against, rederive, calibrate, shard: part, threads, attestation, "public-key": publicKey, text } = values;
     if (rederive && against === undefined) throw new UsageError("--rederive needs the source; give it with --against");
     if (calibrate && !rederive) throw new UsageError("--calibrate is for --rederive, which is not given");
     if (rederive && part) throw new UsageError("--rederive and --shard exclude each other: a calibration is one run");
+    if (attestation !== undefined) {
+      if (part) throw new UsageError("--attestation and --shard exclude each other: a statement is of the whole");
+      if (text && against === undefined) throw new UsageError("--text needs the float model; give it with --against");
+      const again = { rederive, ...calibrate && { calibrate: sourcesOf(calibrate) }, threads };
+      const settings = { ...again, against, publicKey, texts: text };
+      return await verifyStatement(path, attestation, settings, out);
+    }
+    if (publicKey !== undefined) throw new UsageError("--public-key is for --attestation, which is not given");
+    if (text) throw new UsageError("--text is for --attestation, which is not given");
     const gguf = isGguf(path);
     if (gguf && against === undefined) {
       throw new UsageError(`${path} is a GGUF file, which is verified against its source; give it with --against`);

@@ -14,6 +14,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
   [/^lib\/(quantize|measure|gguf|dev)\//],
   [/^lib\/calibrate\//],
   [/^lib\/library\//],
+  [/^lib\/proof\//],
   [/^lib\/report\//],
   [/^lib\/cli\//],
   [/^main\.ts$/, /^lib\/mod\.ts$/],

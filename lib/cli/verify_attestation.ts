@@ -1,0 +1,69 @@
+/**
+ * `rabbit verify --attestation`: verifies a statement on a checkpoint.
+ *
+ * @module
+ */
+
+import { CheckpointError } from "../errors.ts";
+import { bytesOf, openCheckpoint } from "../format/checkpoint.ts";
+import { verifyAttestationIn, type VerifyAttestationSettings } from "../proof/verify.ts";
+import { checkTexts, phasesOf } from "./attest.ts";
+import { NotSound } from "./errors.ts";
+import type { Output } from "./output.ts";
+
+/** Verifies a statement, and prints what was checked and what was not. */
+export async function verifyStatement(
+  path: string,
+  attestation: string,
+  settings: VerifyAttestationSettings,
+  out: Output,
+): Promise<number> {
+  const checkpoint = openCheckpoint(path);
+  const { texts: given = [], against } = settings;
+  if (against !== undefined) await checkTexts(given, against, checkpoint);
+  const done = await verifyAttestationIn(phasesOf("verify"), path, attestation, settings).catch((error) => {
+    const within = (place: string) => place === attestation || place.startsWith(`${checkpoint.directory}/`);
+    // A statement that does not hold is the answer "no".
+    throw error instanceof CheckpointError && within(error.place.path) ? new NotSound(error) : error;
+  });
+  const { statement: { files, derivation }, signature, key, verified, derived, derivedTensors, measured } = done;
+  const { program, time, texts = [], tensors = [], method } = derivation ?? {};
+  out.line({
+    model: path,
+    bytes: bytesOf(checkpoint),
+    format: checkpoint.width?.declaration ?? "none",
+    tensors: checkpoint.tensors.length,
+    method: method?.name,
+  });
+  if (verified.digest !== undefined) out.line({ digest: verified.digest });
+  out.group("attestation", {
+    file: attestation,
+    program: program?.name,
+    version: program?.version,
+    revision: program?.revision,
+    time,
+  });
+  const yes = "checked";
+  const no = (why: string) => `not checked: ${why}`;
+  out.group("signature", {
+    result: signature === "valid" ? yes : no(signature === "none" ? "there is none" : "give --public-key"),
+    key,
+  });
+  out.group("files", { result: yes, equal: files.length });
+  const absent = "the statement has none";
+  out.group("tensors", derivation ? { result: yes, equal: tensors.length } : { result: no(absent) });
+  const left = checkpoint.tensors.length - derivedTensors;
+  const open = left > 0 ? "checked but for the calibrated matrices: give --rederive" : yes;
+  out.group("derivation", {
+    result: derived ? open : no("give --against"),
+    ...derived && { stated: derivation !== undefined, derived: derivedTensors, not_derived: left },
+  });
+  const rest = texts.map(({ name }) => name).filter((name) => !measured.includes(name));
+  out.group("figures", {
+    result: texts.length === 0 ? no(absent) : measured.length > 0 ? yes : no("give --against and --text"),
+    equal: measured.join(",") || undefined,
+    not_checked: measured.length > 0 && rest.length > 0 ? rest.join(",") : undefined,
+  });
+  out.verdict("OK");
+  return 0;
+}

@@ -1,0 +1,126 @@
+/**
+ * The measurements of a statement: answers and texts.
+ *
+ * @module
+ */
+
+import { basename } from "@std/path/basename";
+import { LimitError } from "../errors.ts";
+import { readText } from "../files/read.ts";
+import { sha256 } from "../files/write.ts";
+import { TensorReader } from "../format/checkpoint.ts";
+import { capacityFor } from "../kernels/cache.ts";
+import { Pool } from "../kernels/pool.ts";
+import { threadCount } from "../kernels/workers.ts";
+import { taskOf } from "../library/advise.ts";
+import { textDigest } from "../library/calibration.ts";
+import { predictText } from "../library/compare.ts";
+import { textIds, tokenizerOf } from "../library/prompt.ts";
+import { ANSWER_STEPS, measureAnswers } from "../measure/advise.ts";
+import { LOGIT_ROWS } from "../measure/group.ts";
+import { predictionFigures } from "../measure/metrics.ts";
+import { fedTokens, WINDOW, windowsOf } from "../measure/perplexity.ts";
+import { printedFigures } from "../measure/printed.ts";
+import { longestContext } from "../model/config.ts";
+import { LlamaGroup } from "../model/group.ts";
+import { BATCH, type Llama } from "../model/llama.ts";
+import { loadInTurns, type Model } from "../model/load.ts";
+import type { Phase } from "./phase.ts";
+import type { MeasuredAnswers, MeasuredText, NamedDigest } from "./statement.ts";
+
+/** The largest text. */
+const MAX_TEXT_BYTES = 100_000_000;
+
+/** The float model and the quantized one. */
+export interface Models {
+  readonly float: Model;
+  readonly quant: Model;
+}
+
+/** A text that was read. */
+export interface GivenText extends NamedDigest {
+  /** Its path. */
+  readonly path: string;
+  /** Its content. */
+  readonly content: string;
+}
+
+/** Reads a text. @throws {CheckpointError} it is not UTF-8, or too long @throws {SystemError} */
+export async function readGivenText(path: string): Promise<GivenText> {
+  const content = readText(path, MAX_TEXT_BYTES);
+  return { path, name: basename(path), sha256: await textDigest(content), content };
+}
+
+/**
+ * Measures a text as `compare` does.
+ *
+ * @param size the window and the stride (default: the window of `compare`, without overlaps)
+ * @throws {LimitError} the window is longer than the context of a model
+ */
+export async function measureText(
+  { float, quant }: Models,
+  { path, name, sha256, content }: GivenText,
+  threads: number | undefined,
+  phase: Phase,
+  size?: { readonly window: number; readonly stride: number },
+): Promise<MeasuredText> {
+  const longest = Math.min(...[float, quant].map(({ config }) => longestContext(config)));
+  const window = size?.window ?? Math.min(WINDOW, longest);
+  const stride = size?.stride ?? window;
+  if (window > longest || stride > window) {
+    throw new LimitError(`a window of ${window} and a stride of ${stride} tokens, the model's context is ${longest}`);
+  }
+  const ids = textIds(path, content, tokenizerOf(float), float);
+  const windows = windowsOf(ids.length, window, stride);
+  const [measured] = await phase("text", fedTokens(windows), "tokens", (watch) => {
+    return predictText(float, [quant], { ids, window, windows }, { threads, ...watch });
+  });
+  const { scored } = measured;
+  return {
+    name,
+    sha256,
+    tokens: ids.length,
+    window,
+    stride,
+    scored,
+    figures: printedFigures(predictionFigures(measured)),
+  };
+}
+
+/** Measures how many answers to the built-in prompts of `advise` are kept. */
+export async function measureKept(
+  { float, quant }: Models,
+  threads: number | undefined,
+  phase: Phase,
+): Promise<MeasuredAnswers> {
+  const { prompts } = taskOf(float, tokenizerOf(float));
+  const lengths = prompts.map(({ length }) => length + ANSWER_STEPS);
+  // Room for all prompts, which then share passes.
+  const room = Math.min(
+    lengths.reduce((sum, length) => sum + capacityFor(length), 0),
+    BATCH,
+    longestContext(float.config),
+  );
+  const context = Math.max(...lengths, room);
+  const total = lengths.reduce((sum, length) => sum + length, 0);
+  const { kept } = await phase("answers", total, "tokens", async (watch) => {
+    const pool = new Pool({ threads: threadCount(threads) });
+    try {
+      const load = ({ checkpoint, config }: Model): Promise<Llama> => {
+        return loadInTurns(pool, config, new TensorReader(checkpoint), context, LOGIT_ROWS, { signal: watch.signal });
+      };
+      const p = await load(float);
+      const [answers] = await measureAnswers(new LlamaGroup(pool, p, [await load(quant)]), prompts, watch);
+      return answers;
+    } finally {
+      pool.close();
+    }
+  });
+  const ids = Uint32Array.from(prompts.flat());
+  return {
+    ids: (await sha256()).update(new Uint8Array(ids.buffer)).digest("hex"),
+    prompts: prompts.length,
+    steps: ANSWER_STEPS,
+    kept,
+  };
+}
