@@ -4,7 +4,8 @@
  * @module
  */
 
-import { type CheckpointError, RabbitError } from "../errors.ts";
+import { resolve } from "@std/path/resolve";
+import { CheckpointError, RabbitError } from "../errors.ts";
 
 /** The command line is invalid. */
 export class UsageError extends RabbitError {
@@ -18,6 +19,32 @@ export class NotSound extends RabbitError {
   /** @param cause the error with its place */
   constructor(override readonly cause: CheckpointError) {
     super(cause.message, cause.code, { cause });
+  }
+}
+
+/**
+ * Runs work whose answer is "no" if a file of these is invalid: a directory with its files, or a file. That a file of
+ * others is invalid is an error.
+ *
+ * @throws {NotSound}
+ */
+export async function answering<T>(
+  files: readonly string[],
+  others: readonly string[],
+  work: () => T | Promise<T>,
+): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof CheckpointError)) throw error;
+    const found = `${resolve(error.place.path)}/`;
+    const place = (paths: readonly string[]) =>
+      Math.max(
+        0,
+        ...paths.map((path) => `${resolve(path)}/`).filter((path) => found.startsWith(path)).map((path) => path.length),
+      );
+    // One may be within the other.
+    throw place(files) > place(others) ? new NotSound(error) : error;
   }
 }
 

@@ -4,11 +4,10 @@
  * @module
  */
 
-import { CheckpointError } from "../errors.ts";
 import { bytesOf, openCheckpoint } from "../format/checkpoint.ts";
 import { verifyAttestationIn, type VerifyAttestationSettings } from "../proof/verify.ts";
 import { checkTexts, phasesOf } from "./attest.ts";
-import { NotSound } from "./errors.ts";
+import { answering } from "./errors.ts";
 import type { Output } from "./output.ts";
 
 /** Verifies a statement, and prints what was checked and what was not. */
@@ -18,14 +17,16 @@ export async function verifyStatement(
   settings: VerifyAttestationSettings,
   out: Output,
 ): Promise<number> {
-  const checkpoint = openCheckpoint(path);
   const { texts: given = [], against } = settings;
-  if (against !== undefined) await checkTexts(given, against, checkpoint);
-  const done = await verifyAttestationIn(phasesOf("verify"), path, attestation, settings).catch((error) => {
-    const within = (place: string) => place === attestation || place.startsWith(`${checkpoint.directory}/`);
-    // A statement that does not hold is the answer "no".
-    throw error instanceof CheckpointError && within(error.place.path) ? new NotSound(error) : error;
-  });
+  const { checkpoint, ...done } = await answering(
+    [path, attestation],
+    [...given, ...against ? [against] : []],
+    async () => {
+      const checkpoint = openCheckpoint(path);
+      if (against !== undefined) await checkTexts(given, against, checkpoint);
+      return { checkpoint, ...await verifyAttestationIn(phasesOf("verify"), path, attestation, settings) };
+    },
+  );
   const { statement: { files, derivation }, signature, key, verified, derived, derivedTensors, measured } = done;
   const { program, time, texts = [], tensors = [], method } = derivation ?? {};
   out.line({

@@ -117,6 +117,7 @@ export async function attestIn(
   const measured = [];
   for (const text of given) measured.push(await measureText(models!, text, how.threads, phase));
   const format = checkpoint.width!.declaration;
+  const reports = new Map(against.tensors.map((report) => [report.name, report]));
   const derivation: Derivation = {
     program,
     time,
@@ -128,8 +129,8 @@ export async function attestIn(
     notDerived: names.filter((name) => !derived.includes(name)),
     rms,
     tensors: checkpoint.tensors.map(({ name, dtype, shape }) => {
-      const report = against.tensors.find((tensor) => tensor.name === name)!;
-      return { name, sha256: tensors.get(name)!, dtype, shape, derived: matrices || !report.calibrated };
+      const derived = matrices || !reports.get(name)!.calibrated;
+      return { name, sha256: tensors.get(name)!, dtype, shape, derived };
     }),
     ...models && { answers: await measureKept(models, how.threads, phase) },
     texts: measured,

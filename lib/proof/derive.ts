@@ -71,7 +71,7 @@ export async function derive(
     planQuantize(source, checkpoint.width, quantization?.method === "signed" ? "signed" : "absmax"),
   );
   const of = await phase("source", sizeOf(source.directory, namesOf(source)), "bytes", (watch) => {
-    return digestsOf(source, namesOf(source), watch);
+    return digestsOf({ ...source, tensors: [] }, namesOf(source), watch);
   });
   const copied = checkCopies(checkpoint, source, of.files, files);
   if (quantization !== undefined) checkSource(checkpoint, source, quantization, of.files);

@@ -12,7 +12,7 @@ import { CheckpointError, systemError } from "../errors.ts";
 import { exists, linkStat, openRegular, readAt, realPath, reopen, stat } from "../files/read.ts";
 import { system } from "../files/system.ts";
 import { sha256 } from "../files/write.ts";
-import type { Checkpoint, Tensor } from "../format/checkpoint.ts";
+import type { Checkpoint } from "../format/checkpoint.ts";
 import { pacer, type Watch } from "../pace.ts";
 import { byParts, type NamedDigest } from "./statement.ts";
 
@@ -99,25 +99,26 @@ export async function digestsOf(
     };
     using file = opened;
     const own = tensors.filter((tensor) => tensor.file === number).sort((a, b) => a.offset - b.offset);
-    const hashes = new Map<Tensor, Hash>();
-    for (const tensor of own) hashes.set(tensor, await sha256());
+    let next = 0;
+    let hash: Hash | undefined;
     const whole = await sha256();
-    let first = 0;
     for (let at = 0; at < bytes; at += PIECE) {
       const part = new Uint8Array(Math.min(PIECE, bytes - at));
       readAt(file, path, at, part);
       whole.update(part);
       const end = at + part.length;
-      while (first < own.length && own[first].offset + own[first].bytes <= at) first++;
-      for (let n = first; n < own.length && own[n].offset < end; n++) {
-        const { offset, bytes } = own[n];
-        hashes.get(own[n])!.update(part.subarray(Math.max(0, offset - at), Math.max(0, offset + bytes - at)));
+      for (; next < own.length && own[next].offset <= end; next++) {
+        const last = own[next].offset + own[next].bytes;
+        hash ??= await sha256();
+        hash.update(part.subarray(Math.max(0, own[next].offset - at), last - at));
+        if (last > end) break;
+        found.set(own[next].name, hash.digest("hex"));
+        hash = undefined;
       }
       progress?.(done += part.length, total);
       await pause();
     }
     files.push({ name, sha256: whole.digest("hex") });
-    for (const [{ name }, hash] of hashes) found.set(name, hash.digest("hex"));
   }
   return { files, tensors: found };
 }

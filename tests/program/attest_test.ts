@@ -121,6 +121,33 @@ Deno.test("a checkpoint that is not what the source gives has no statement", asy
   assertEquals([...Deno.readDirSync(directory)].some(({ name }) => name === "other.json"), false);
 });
 
+Deno.test("an invalid checkpoint is the answer no, an invalid source or text is an error", async () => {
+  const bad = `${directory}/bad`;
+  write(bad, { "model.safetensors": "not one" });
+  const path = `${directory}/valid.json`;
+  await done(...ATTEST, "--out", path);
+  const status = async (...args: string[]) => (await run(...args)).code;
+  assertEquals(await status("attest", bad, "--against", float, "--out", `${directory}/bad.json`), 1);
+  assertEquals(await status("attest", quant, "--against", bad, "--out", `${directory}/bad.json`), 2);
+  assertEquals(await status("verify", bad, "--attestation", path), 1);
+  assertEquals(await status("verify", quant, "--attestation", path, "--against", bad), 2);
+  write(directory, { "latin1.txt": Uint8Array.of(0xe9, 0x20) });
+  const latin1 = ["--text", `${directory}/latin1.txt`];
+  assertEquals(await status("verify", quant, "--attestation", path, "--against", float, ...latin1), 2);
+  const { code } = await rabbit(quant, [
+    "attest",
+    ".",
+    "--against",
+    "../float",
+    "--text",
+    "../latin1.txt",
+    "--out",
+    "../x.json",
+  ]);
+  assertEquals(code, 2);
+  assertEquals((await rabbit(bad, ["verify", ".", "--attestation", path])).code, 1);
+});
+
 Deno.test("arguments that exclude each other, and outputs that would replace something, are refused", async () => {
   const path = `${directory}/refused.json`;
   const attest = [...ATTEST.slice(0, 4), "--out", path];

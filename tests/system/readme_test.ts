@@ -4,6 +4,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import config from "../../deno.json" with { type: "json" };
+import { KEYS } from "../support/attested.ts";
 import { inTemporary, removeIfThere } from "../support/files.ts";
 import { needs } from "../support/needs.ts";
 import { rabbit } from "../support/program.ts";
@@ -11,7 +12,7 @@ import { rabbit } from "../support/program.ts";
 /** README and the pages of docs; docs/commands.md is generated from the program, and checked so. */
 const PAGES = [
   "README.md",
-  ...["calibration", "cluster", "gguf", "guest", "library", "measuring", "performance", "text"].map((name) =>
+  ...["calibration", "cluster", "gguf", "guest", "library", "measuring", "performance", "proof", "text"].map((name) =>
     `docs/${name}.md`
   ),
 ]
@@ -49,7 +50,7 @@ function partsOf(line: string): string[] {
 
 /** Where a command writes. */
 function outputOf(args: readonly string[]): string | undefined {
-  if (args[0] === "report") return args[args.indexOf("--out") + 1];
+  if (args[0] === "report" || args[0] === "attest") return args[args.indexOf("--out") + 1];
   const paths = args.slice(1).filter((word, n) => !word.startsWith("--") && !args[n].startsWith("--"));
   return { quantize: paths[1], import: paths[1], export: paths[1], gen: paths[0] }[args[0]];
 }
@@ -63,6 +64,7 @@ for (const { path, text } of PAGES) {
       const settings = { chat_template: "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}" };
       Deno.writeTextFileSync(`${cwd}/smol/tokenizer_config.json`, JSON.stringify(settings));
       Deno.writeTextFileSync(`${cwd}/opticks.txt`, OPTICKS);
+      for (const key of ["pem", "pub"]) Deno.copyFileSync(`${KEYS}p256.${key}`, `${cwd}/key.${key}`);
       for (const bits of ["4", "8"]) {
         assertEquals((await rabbit(cwd, ["quantize", "smol", `smol-q${bits}`, "--bits", bits])).code, 0);
       }
