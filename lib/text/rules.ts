@@ -183,9 +183,14 @@ export function occurrences(text: string, wanted: string): Match[] {
  * The model of a tokenizer.json.
  *
  * @param vocabulary ids by token
+ * @param tokens tokens by id
  * @throws {FieldError} it is not BPE, or uses an unsupported option
  */
-export function modelOf(field: Field, vocabulary: ReadonlyMap<string, number>): Bpe {
+export function modelOf(
+  field: Field,
+  vocabulary: ReadonlyMap<string, number>,
+  tokens: readonly (string | undefined)[],
+): Bpe {
   const dropout = field.get("dropout");
   if (!dropout.absent && dropout.value !== 0) dropout.refuse(`${dropout} is not supported`);
   for (const key of ["continuing_subword_prefix", "end_of_word_suffix"]) {
@@ -193,7 +198,7 @@ export function modelOf(field: Field, vocabulary: ReadonlyMap<string, number>): 
     if (!affix.absent && affix.text() !== "") affix.refuse(`${affix} is not supported`);
   }
   const unknown = field.get("unk_token");
-  return new Bpe(vocabulary, field.get("merges"), {
+  return new Bpe(vocabulary, tokens, field.get("merges"), {
     unknown: unknown.absent ? undefined : unknown.text(),
     fuseUnknown: field.get("fuse_unk").flag(false),
     byteFallback: field.get("byte_fallback").flag(false),

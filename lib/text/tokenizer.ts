@@ -102,9 +102,11 @@ function refusing<T>(path: string, action: () => T): T {
 }
 
 /** Refuses token ids that the model does not have. Tokens without an id in any file may get such an id. */
-function checkIds({ json, vocabulary, added }: TokenizerFiles, size: number): void {
-  for (const [token, id] of vocabulary) {
-    if (id >= size) refuseId(json.get("model").get("vocab"), token, id, size);
+function checkIds({ json, vocabulary, tokens, added }: TokenizerFiles, size: number): void {
+  if (tokens.length > size) {
+    for (const [token, id] of vocabulary) {
+      if (id >= size) refuseId(json.get("model").get("vocab"), token, id, size);
+    }
   }
   for (const { content, id, implied } of added) {
     if (id >= size && !implied) refuseId(json.get("added_tokens"), content, id, size);
@@ -128,7 +130,7 @@ function textsOf(added: readonly AddedToken[], normalize: Normalizer): ReadonlyM
 
 /** @throws {FieldError} a rule is unsupported */
 function encoder(
-  { json, vocabulary }: TokenizerFiles,
+  { json, vocabulary, tokens }: TokenizerFiles,
   texts: ReadonlyMap<AddedToken, string>,
   normalize: Normalizer,
   size = Infinity,
@@ -140,7 +142,7 @@ function encoder(
   const raw = finder(false);
   const normalized = finder(true);
   const split = splitterOf(json.get("pre_tokenizer"), json.get("normalizer"));
-  const model = modelOf(json.get("model"), vocabulary);
+  const model = modelOf(json.get("model"), vocabulary, tokens);
   const { before, after } = templateOf(json.get("post_processor"), size);
   return (given: string, whole: boolean): number[] => {
     const text = given.toWellFormed();

@@ -21,7 +21,16 @@ export class CodePoints {
     const high: number[] = [];
     for (let at = 0; at < ranges.length; at += 2) {
       const last = Math.min(ranges[at + 1], 0xffff);
-      for (let code = ranges[at]; code <= last; code++) this.#low[code >> 5] |= 1 << (code & 31);
+      for (let code = ranges[at]; code <= last;) {
+        // Whole words, since ranges may be long.
+        if (code % 32 === 0 && code + 31 <= last) {
+          this.#low[code >> 5] = -1;
+          code += 32;
+        } else {
+          this.#low[code >> 5] |= 1 << (code & 31);
+          code++;
+        }
+      }
       if (ranges[at + 1] > 0xffff) high.push(Math.max(ranges[at], 0x10000), ranges[at + 1]);
     }
     this.#high = high;
@@ -89,9 +98,9 @@ export function property(name: string): Ranges | undefined {
   if (found === undefined) {
     if (Object.hasOwn(SCRIPTS, name)) found = listed(SCRIPTS[name]);
     else {
-      const categories = [...categoryRanges()].filter(([category]) => category === name || category[0] === name);
-      if (categories.length === 0) return undefined;
-      found = union(...categories.map(([, ranges]) => ranges));
+      const wanted = CATEGORIES.split(" ").map((category) => category === name || category[0] === name);
+      if (!wanted.includes(true)) return undefined;
+      found = categoryRanges(wanted);
     }
     properties.set(name, found);
   }
@@ -100,16 +109,36 @@ export function property(name: string): Ranges | undefined {
 
 const properties = new Map<string, Ranges>();
 
-const categoryRanges = lazy((): ReadonlyMap<string, Ranges> => {
-  const names = CATEGORIES.split(" ");
-  const lists = names.map((): number[] => []);
-  let at = 0;
-  for (const [, letter, count] of CATEGORY_RUNS.matchAll(/([A-^])([0-9a-z]*)/g)) {
-    const end = at + (count === "" ? 1 : parseInt(count, 36));
-    lists[letter.charCodeAt(0) - 65].push(at, end - 1);
-    at = end;
+/** The code points of the categories whose number is in `wanted`. */
+function categoryRanges(wanted: readonly boolean[]): Ranges {
+  const found: number[] = [];
+  let first = 0;
+  let inside = false;
+  for (const { category, start } of categoryRuns()) {
+    if (wanted[category] === inside) continue;
+    if (inside) found.push(first, start - 1);
+    inside = !inside;
+    first = start;
   }
-  return new Map(names.map((name, n) => [name, lists[n]]));
+  if (inside) found.push(first, LAST);
+  return found;
+}
+
+/** Runs of code points of one category, in order: the number of the category, and the first code point. */
+const categoryRuns = lazy(() => {
+  const runs: { category: number; start: number }[] = [];
+  let start = 0;
+  for (let at = 0; at < CATEGORY_RUNS.length;) {
+    const category = CATEGORY_RUNS.charCodeAt(at++) - 65;
+    let length = 0;
+    // A digit of base 36. Letters of categories are capital, and end before "_".
+    for (let unit = CATEGORY_RUNS.charCodeAt(at); unit < 58 || unit > 95; unit = CATEGORY_RUNS.charCodeAt(++at)) {
+      length = 36 * length + (unit < 58 ? unit - 48 : unit - 87);
+    }
+    runs.push({ category, start });
+    start += length || 1;
+  }
+  return runs;
 });
 
 function listed(text: string): Ranges {
