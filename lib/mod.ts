@@ -35,7 +35,7 @@ export type { Code, Place } from "./errors.ts";
 export type { Progress, Watch } from "./pace.ts";
 export type { WriteOptions } from "./files/write.ts";
 export type { Activations, BlockFormat, Common, FloatFormat, Format, ScaleRule } from "./format/blocks.ts";
-export type { Checkpoint, CheckpointFile, Tensor } from "./format/checkpoint.ts";
+export type { Checkpoint, CheckpointFile, Foreign, StoredTensor, Tensor } from "./format/checkpoint.ts";
 export type { Calibration, FileDigest, MatrixLoss, Method, Quantization } from "./format/quantization.ts";
 
 export { LanguageModel, open } from "./library/open.ts";
@@ -94,7 +94,8 @@ export type { TextModel } from "./measure/group.ts";
 export { exportGguf, planExport } from "./gguf/export.ts";
 export type { ExportedTensor, ExportPlan, PlanExportOptions } from "./gguf/export.ts";
 export { importGguf, planImport } from "./gguf/import.ts";
-export type { Dtype, ImportedTensor, ImportPlan } from "./gguf/import.ts";
+export type { ImportedTensor } from "./gguf/convert.ts";
+export type { Dtype, ImportPlan } from "./gguf/import.ts";
 
 export { generate as generateModel } from "./dev/gen.ts";
 export type { GenerateModelOptions, Shape } from "./dev/gen.ts";

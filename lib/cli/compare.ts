@@ -7,6 +7,7 @@
 import { DEFAULT_WIDTH } from "../format/blocks.ts";
 import { join } from "@std/path/join";
 import { COMPARE_STEPS, compareModels } from "../library/compare.ts";
+import { openAny } from "../gguf/open.ts";
 import { type Model, openModel, openQuantized } from "../model/load.ts";
 import { CheckpointError } from "../errors.ts";
 import { readJsonObject } from "../format/json.ts";
@@ -74,8 +75,8 @@ export const compareCommand = command({
   async run(args, out) {
     const [floatPath, quantPath, configPath] = args.positionals;
     const { steps, threads } = args.values;
-    const float = openModel(floatPath, configPath);
-    const quant = openQuantized(quantPath, float, configPath);
+    const float = openModel(openAny(floatPath), configPath);
+    const quant = openQuantized(openAny(quantPath), float, configPath);
     const asked = textOf(args);
     // A part prints lines of JSON alone.
     if (asked?.part === undefined) printMethod(quant.checkpoint, out);

@@ -8,12 +8,13 @@ import { MAX_TEMPERATURE, Sampler } from "../text/sample.ts";
 import { type ChatTemplate, type Message, readChatTemplate, renderChat } from "../text/chat.ts";
 import { decoding, stopsOf } from "../text/decode.ts";
 import type { Llama } from "../model/llama.ts";
+import { openAny } from "../gguf/open.ts";
 import { loadModel, type Model, openModel } from "../model/load.ts";
 import type { TextStream } from "../text/detokenizer.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { hasTokenizer } from "../text/tokenizer_files.ts";
 import { CheckpointError } from "../errors.ts";
-import type { Checkpoint } from "../format/checkpoint.ts";
+import { type Checkpoint, storedBytes } from "../format/checkpoint.ts";
 import { type Moment, momentOf, strftime } from "../text/jinja/dates.ts";
 import type { Activations } from "../format/blocks.ts";
 import { Pool } from "../kernels/pool.ts";
@@ -95,7 +96,7 @@ export const inferCommand = command({
   async run(args, out) {
     const { steps, threads } = args.values;
     const sampler = samplerOf(args);
-    const model = openModel(args.positionals[0]);
+    const model = openModel(openAny(args.positionals[0]));
     const activations = activationsOf(args, model);
     const text = new PromptAndAnswer(args, out, model);
     // Created first, so that the threads start while the tokenizer is loaded.
@@ -205,12 +206,14 @@ class PromptAndAnswer {
 
   /** @throws {UsageError} a flag needs a missing file or another flag */
   constructor(args: Args, out: Output, model: Model) {
-    const { directory } = model.checkpoint;
+    const { directory, foreign } = model.checkpoint;
     this.#args = args;
     this.#out = out;
     this.#model = model;
     const { stream: asked, chat, prompt } = args.values;
-    if (asked && !hasTokenizer(directory)) throw noTokenizer("stream", directory, "copy them there");
+    if (asked && !hasTokenizer(directory)) {
+      throw noTokenizer("stream", model.checkpoint, foreign ? "leave --stream out" : "copy them there");
+    }
     this.#terminal = onTerminal();
     this.#live = asked || (this.#terminal && !out.json && hasTokenizer(directory));
     if (asked) out.divert();
@@ -282,7 +285,7 @@ class PromptAndAnswer {
 }
 
 function reportSizes(out: Output, { tensors, files }: Checkpoint): void {
-  out.group("pinned", { bytes: tensors.reduce((sum, { bytes }) => sum + bytes, 0) });
+  out.group("pinned", { bytes: tensors.reduce((sum, tensor) => sum + storedBytes(tensor), 0) });
   out.group("mapped", {
     bytes: files.reduce((sum, { bytes }) => sum + Math.floor(bytes / PAGE_BYTES) * PAGE_BYTES, 0),
   });

@@ -6,6 +6,7 @@
 
 import { join } from "@std/path/join";
 import type { Config } from "../model/config.ts";
+import type { Checkpoint } from "../format/checkpoint.ts";
 import type { Model } from "../model/load.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
@@ -90,9 +91,9 @@ export function tokenizerFor(
   absent: string,
   unusable = absent,
 ): Tokenizer {
-  const { directory } = checkpoint;
+  const { directory, foreign } = checkpoint;
   const tokenizer = loadTokenizer(directory, "encode", { vocabulary: config.vocabulary, remedy: unusable });
-  if (tokenizer === undefined) throw noTokenizer(flag, directory, absent);
+  if (tokenizer === undefined) throw noTokenizer(flag, checkpoint, foreign ? unusable : absent);
   if (tokenizer.assumed !== undefined) warn(`--${flag}`, tokenizer.assumed);
   return tokenizer;
 }
@@ -112,7 +113,8 @@ export function decoderOf(command: string, { checkpoint, config }: Model): Token
 }
 
 /** Returns the error for a flag that needs a tokenizer. */
-export function noTokenizer(flag: string, directory: string, remedy: string): UsageError {
+export function noTokenizer(flag: string, { directory, foreign }: Checkpoint, remedy: string): UsageError {
+  if (foreign) return new UsageError(`--${flag} needs a tokenizer; ${directory}: ${foreign.missing}; ${remedy}`);
   const wanted = `tokenizer.json, or vocab.json and merges.txt, in ${directory}${unreadVocabulary(directory)}`;
   return new UsageError(`--${flag} needs ${wanted}; ${remedy}`);
 }

@@ -5,6 +5,7 @@
  */
 
 import { CheckpointError, quote, SystemError, systemError } from "../errors.ts";
+import { heldText, isHeld } from "./held.ts";
 import { type FileInfo, isNotFound, system, type SystemFile } from "./system.ts";
 
 /**
@@ -114,8 +115,15 @@ export function writeAt(file: SystemFile, path: string, offset: number, bytes: U
   }
 }
 
-/** A whole text file of at most `limit` bytes. @throws {CheckpointError} not UTF-8 or too long @throws {SystemError} */
+/**
+ * A whole text file of at most `limit` bytes, or a text in a file (held.ts).
+ *
+ * @throws {CheckpointError} not UTF-8 or too long
+ * @throws {SystemError}
+ */
 export function readText(path: string, limit: number): string {
+  const held = heldText(path);
+  if (held !== undefined) return held;
   const { size } = stat(path);
   if (size > limit) throw new CheckpointError({ path }, `${size} bytes, the limit is ${limit}`);
   let bytes: Uint8Array;
@@ -173,11 +181,12 @@ export function beginsWith(path: string, bytes: Uint8Array): boolean {
   return start.every((byte, n) => byte === bytes[n]);
 }
 
-/** Whether a file or directory exists, following links. @throws {SystemError} it can't be determined */
+/** Whether a file or directory, or a text in a file, exists, following links. @throws {SystemError} it can't be determined */
 export function exists(path: string): boolean {
   try {
-    system.stat(path);
-    return true;
+    const held = isHeld(path);
+    if (held === undefined) system.stat(path);
+    return held ?? true;
   } catch (cause) {
     if (isNotFound(cause)) return false;
     throw systemError(`cannot read ${path}`, cause, path);

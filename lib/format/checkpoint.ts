@@ -10,7 +10,7 @@ import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
 import { CheckpointError, type Place, quote } from "../errors.ts";
 import type { BlockFormat } from "./blocks.ts";
-import { refuseContent, refuseDirectory, refuseFile, refuseShards, refuseTensors } from "./given.ts";
+import { IS_GGUF, refuseContent, refuseDirectory, refuseFile, refuseShards, refuseTensors } from "./given.ts";
 import { JsonError, JsonReader } from "./json.ts";
 import { INCOMPLETE_FILE } from "../files/new_files.ts";
 import type { SystemFile } from "../files/system.ts";
@@ -78,6 +78,33 @@ export interface Tensor {
   readonly offset: number;
   /** If it is some rows of a matrix: the number of its first row there. */
   readonly firstRow?: number;
+  /** If the file has it in another form than `dtype`. */
+  readonly stored?: StoredTensor;
+}
+
+/** A tensor of a file in another format, converted to a dtype of this program while it is read. */
+export interface StoredTensor {
+  /** The name of its type in that format. */
+  readonly type: string;
+  /** Its size in the file. */
+  readonly bytes: number;
+  /**
+   * Reads `into.length` bytes of the converted tensor, from `offset` on.
+   *
+   * @param file reads bytes of the file's form of the tensor
+   * @throws {CheckpointError} a weight is not finite
+   */
+  read(file: (offset: number, into: Uint8Array) => void, offset: number, into: Uint8Array): void;
+}
+
+/** What is known of files in another format than safetensors. */
+export interface Foreign {
+  /** The types of the matrices, that of the most weights first. */
+  readonly types: readonly string[];
+  /** Whether one of them is quantized. */
+  readonly quantized: boolean;
+  /** Why there is no tokenizer, if there is none. */
+  readonly missing?: string;
 }
 
 /** A file of a checkpoint. */
@@ -96,14 +123,16 @@ export interface CheckpointFile {
 export interface Checkpoint {
   /** The path that the user gave. */
   readonly path: string;
-  /** The directory of the files. */
+  /** The directory of the files; of a GGUF file its path, through which the texts in it are read. */
   readonly directory: string;
-  /** The safetensors files, ordered by name. */
+  /** The files of the weights, ordered by name. */
   readonly files: readonly CheckpointFile[];
   /** The tensors, in the order of the data, file by file. */
   readonly tensors: readonly Tensor[];
   /** The declared width; undefined for plain tensors. */
   readonly width?: BlockFormat;
+  /** If the files are not safetensors files. */
+  readonly foreign?: Foreign;
 }
 
 /**
@@ -177,6 +206,16 @@ export function nameOf(checkpoint: Checkpoint): string {
   return checkpoint.files.length === 1 ? checkpoint.files[0].path : checkpoint.path;
 }
 
+/** The size of a tensor in its file. */
+export function storedBytes({ bytes, stored }: Tensor): number {
+  return stored?.bytes ?? bytes;
+}
+
+/** Refuses files that are not safetensors files, where their bytes matter. @throws {CheckpointError} */
+export function refuseForeign(checkpoint: Checkpoint): void {
+  if (checkpoint.foreign !== undefined) throw new CheckpointError({ path: checkpoint.path }, IS_GGUF);
+}
+
 /** The total size of a checkpoint's files, including headers. */
 export function bytesOf({ files }: Checkpoint): number {
   return files.reduce((sum, { bytes }) => sum + bytes, 0);
@@ -213,8 +252,12 @@ export class TensorReader {
 
   /** Fills `into` with bytes of a tensor from `offset` on. @throws {CheckpointError} @throws {SystemError} */
   read(name: string, offset: number, into: Uint8Array): void {
-    const tensor = this.#tensors.get(name)!;
-    readAt(this.#files[tensor.file], this.#checkpoint.files[tensor.file].path, tensor.offset + offset, into);
+    const { file, offset: start, stored } = this.#tensors.get(name)!;
+    const raw = (offset: number, into: Uint8Array) => {
+      readAt(this.#files[file], this.#checkpoint.files[file].path, start + offset, into);
+    };
+    if (stored === undefined) raw(offset, into);
+    else stored.read(raw, offset, into);
   }
 
   /** Checks that the files have not changed; call it after the last read. @throws {SystemError} */

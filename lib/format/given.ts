@@ -28,7 +28,8 @@ const IS_ADAPTER = "a LoRA adapter, not a model; merge it into its model (merge_
 const IS_PICKLE = "PyTorch's pickle format, which is not supported, since it can run arbitrary code; convert it with " +
   'transformers: AutoModelForCausalLM.from_pretrained("DIR", dtype="auto").save_pretrained("NEW")';
 
-const IS_GGUF = "a GGUF file; convert it to a checkpoint with rabbit import";
+/** What to do with a GGUF file where a checkpoint is needed. */
+export const IS_GGUF = "a GGUF file; convert it to a checkpoint with rabbit import";
 
 /**
  * Refuses a file that is not a complete checkpoint, by its name.

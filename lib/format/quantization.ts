@@ -88,9 +88,9 @@ export function serializeQuantization(quantization: Quantization): Uint8Array<Ar
  * @throws {SystemError}
  */
 export function quantizationOf(checkpoint: Checkpoint): Quantization | undefined {
-  const { directory, files, width } = checkpoint;
+  const { directory, files, width, foreign } = checkpoint;
   // A file of another name, or float weights, are not those that it describes.
-  if (width === undefined || files.length === 1 && basename(files[0].path) !== MODEL_FILE) return undefined;
+  if (width === undefined || foreign || files.length === 1 && basename(files[0].path) !== MODEL_FILE) return undefined;
   const path = memberOf(directory, QUANTIZATION_FILE);
   if (path === undefined) return undefined;
   const found = new JsonFields(path, readJsonObject(path, MAX_BYTES));

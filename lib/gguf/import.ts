@@ -6,32 +6,22 @@
 
 import { checkOptions, checkPath, isOpen, WATCH } from "../options.ts";
 import { join } from "@std/path/join";
-import { configOf, type NamedTensor, namedTensors, separateRows, sourceTensors, type Weights } from "./names.ts";
+import { configOf, namedTensors, sourceTensors, type Weights } from "./names.ts";
 import { ROPE_FACTORS } from "./rope_scaling.ts";
 import { matchTensors } from "../model/tensors.ts";
 import { specialIds, vocabularyFiles } from "./hugging_face.ts";
 import { vocabularyOf } from "./vocabulary.ts";
+import { convertedRows, type ImportedTensor, matrixShape, rowBytesOf } from "./convert.ts";
 import { CheckpointError, Refusal } from "../errors.ts";
-import {
-  BF16,
-  type BlockFormat,
-  declarationOf,
-  F16,
-  F32,
-  firstNotFinite,
-  type FloatFormat,
-  matrixBytes,
-} from "../format/blocks.ts";
+import { BF16, type BlockFormat, declarationOf, F16, F32, type FloatFormat, matrixBytes } from "../format/blocks.ts";
 import { MODEL_FILE } from "../format/checkpoint.ts";
-import { notFinite } from "../format/not_finite.ts";
 import { checkUnchanged, sameFile } from "../files/read.ts";
-import { bf16ToF32, f16IsFinite, f16ToF32, f32ToBf16, f32ToF16 } from "../format/floats.ts";
-import { READABLE } from "./types.ts";
+import { bf16ToF32, f16ToF32, f32ToBf16, f32ToF16 } from "../format/floats.ts";
+import { type GgmlType, READABLE } from "./types.ts";
 import { openParts, type Part, type Parts, PartsReader, type PartTensor } from "./parts.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
-import { scalarKernels } from "../kernels/codec.ts";
 import { type WriteOptions, writeParts } from "../files/write.ts";
 
 /** The dtypes that an import can write. */
@@ -40,7 +30,7 @@ export const DTYPES: readonly Dtype[] = ["bf16", "f16", "f32", "same"];
 /** A value of {@link DTYPES}. */
 export type Dtype = "bf16" | "f16" | "f32" | "same";
 
-/** Bytes of a tensor that are held in memory at a time, unless its heads are larger. */
+/** Bytes of a tensor that are held in memory at a time, unless a row is larger. */
 const CHUNK_BYTES = 1 << 20;
 
 /** The float formats that weights can become, and the `torch_dtype` of each. */
@@ -49,18 +39,6 @@ const TORCH: ReadonlyMap<string, string> = new Map([["BF16", "bfloat16"], ["F16"
 
 /** The float formats, by dtype. */
 const FLOATS: ReadonlyMap<string, FloatFormat> = new Map(Object.values(TARGETS).map((format) => [format.name, format]));
-
-/** A tensor of the new file. */
-export interface ImportedTensor {
-  /** Its names in both files, and its shape. */
-  readonly names: NamedTensor;
-  /** The tensor of the GGUF file. */
-  readonly source: PartTensor;
-  /** Its format in the checkpoint. */
-  readonly to: FloatFormat | BlockFormat;
-  /** Its size there. */
-  readonly bytes: number;
-}
 
 /** What an import will write, computed from the header and the vectors. */
 export interface ImportPlan {
@@ -100,7 +78,19 @@ export function planImport(path: string, dtype?: Dtype): ImportPlan {
   return plan(path, parts, reader, dtype);
 }
 
-function plan(path: string, { parts, metadata, tensors }: Parts, reader: PartsReader, dtype?: Dtype): ImportPlan {
+/** {@link planImport}, with every tensor in a format of its own that keeps all values: that of its type, or F32. */
+export function planExact(path: string): ImportPlan {
+  const parts = openParts(path);
+  using reader = new PartsReader(parts.parts);
+  return plan(path, parts, reader, "exact");
+}
+
+function plan(
+  path: string,
+  { parts, metadata, tensors }: Parts,
+  reader: PartsReader,
+  dtype?: Dtype | "exact",
+): ImportPlan {
   const found = new Map(tensors.map((tensor) => [tensor.name, tensor]));
   for (const { name, type, part } of tensors) {
     if (type.decode !== undefined) continue;
@@ -148,7 +138,9 @@ function plan(path: string, { parts, metadata, tensors }: Parts, reader: PartsRe
   const planned = Array.from(namedTensors(architecture, config), (names): ImportedTensor => {
     const source = found.get(names.gguf)!;
     const recorded = dtype === "same" ? FLOATS.get(original.get(names.huggingFace) ?? "") : undefined;
-    const to = source.shape.length === 1
+    const to = dtype === "exact"
+      ? exactFormat(source.type, source.shape.length === 1)
+      : source.shape.length === 1
       ? vectorFormat(decodeVector(source, reader), recorded ?? format)
       : dtype === "same"
       ? source.type.twin!
@@ -182,11 +174,17 @@ function plan(path: string, { parts, metadata, tensors }: Parts, reader: PartsRe
 /** The types that the dtype `same` keeps as blocks. */
 const BLOCK_TYPES = READABLE.filter(({ twin }) => twin?.kind === "block").map(({ name }) => `all ${name}`).join(", ");
 
+/** The format with the values of a type. */
+function exactFormat({ twin }: GgmlType, vector: boolean): FloatFormat | BlockFormat {
+  return twin === undefined || (vector && twin.kind === "block") ? F32 : twin;
+}
+
 /** The format that the matrices become. */
-function formatOf(matrices: PartTensor[], dtype: Dtype | undefined): FloatFormat | BlockFormat {
-  if (dtype !== undefined && dtype !== "same") return TARGETS[dtype];
+function formatOf(matrices: PartTensor[], dtype: Dtype | "exact" | undefined): FloatFormat | BlockFormat {
   const twin = matrices[0]?.type.twin ?? BF16;
   const other = matrices.find(({ type }) => type.twin !== twin);
+  if (dtype === "exact") return other === undefined ? twin : F32;
+  if (dtype !== undefined && dtype !== "same") return TARGETS[dtype];
   if (dtype === undefined) return other === undefined && twin.kind === "float" ? twin : BF16;
   const odd = matrices.find(({ type }) => type.twin === undefined) ?? (twin.kind === "block" ? other : undefined) ??
     matrices.find(({ type }) => type.twin!.kind !== twin.kind);
@@ -278,59 +276,12 @@ export function checkImport(plan: ImportPlan, directory: string, force: boolean)
 }
 
 /** The data of a tensor in the new file, in chunks. */
-function* chunksOf(plan: ImportPlan, tensor: ImportedTensor, reader: PartsReader): Generator<Uint8Array> {
-  const { names, source } = tensor;
-  // A vector is a column, or a row if its type has blocks.
-  const [rows, columns] = source.shape.length === 1 && source.type.blockWeights === 1
-    ? [source.shape[0], 1]
-    : [source.shape.length === 1 ? 1 : source.shape[0], source.shape.at(-1)!];
-  const rowBytes = columns / source.type.blockWeights * source.type.blockBytes;
-  const most = names.interleaved ? plan.headDim : Math.max(1, Math.floor(CHUNK_BYTES / rowBytes));
+function* chunksOf({ headDim }: ImportPlan, tensor: ImportedTensor, reader: PartsReader): Generator<Uint8Array> {
+  const { source } = tensor;
+  const [rows, columns] = matrixShape(source);
+  const most = Math.max(1, Math.floor(CHUNK_BYTES / rowBytesOf(source.type, columns)));
+  const read = (offset: number, into: Uint8Array) => reader.read(source, offset, into);
   for (let row = 0; row < rows; row += most) {
-    const count = Math.min(most, rows - row);
-    const bytes = new Uint8Array(count * rowBytes);
-    reader.read(source, row * rowBytes, bytes);
-    const out = converted(tensor, bytes, row, columns);
-    yield names.interleaved ? separateRows(out, out.length / count) : out;
-  }
-}
-
-function converted(
-  { source, to }: ImportedTensor,
-  bytes: Uint8Array<ArrayBuffer>,
-  row: number,
-  columns: number,
-): Uint8Array {
-  const { type, name, part: { path } } = source;
-  const check = (blockWeights: number, bad: number) => {
-    if (bad >= 0) throw notFinite({ path, tensor: name }, blockWeights, columns, row * columns / blockWeights + bad);
-  };
-  if (type.twin === to) {
-    if (to.kind === "block") {
-      check(to.blockWeights, scalarKernels(bytes.buffer).checkScales(to, 0, bytes.length / to.blockBytes));
-      type.toTwin?.(bytes);
-    } else check(1, firstNotFinite(to, bytes));
-    return bytes;
-  }
-  const values = new Float32Array(bytes.length / type.blockBytes * type.blockWeights);
-  type.decode!(new DataView(bytes.buffer), 0, values.length / type.blockWeights, values);
-  check(1, values.findIndex((x) => !Number.isFinite(x)));
-  if (to === F32) return new Uint8Array(values.buffer);
-  if (to === BF16) {
-    const out = new Uint16Array(values.length);
-    for (let n = 0; n < values.length; n++) out[n] = f32ToBf16(values[n]);
-    return overflowing(values, new Uint8Array(out.buffer), out.findIndex((bits) => (bits & 0x7fff) === 0x7f80));
-  }
-  const out = new Uint16Array(values.length);
-  for (let n = 0; n < values.length; n++) out[n] = f32ToF16(values[n]);
-  return overflowing(values, new Uint8Array(out.buffer), out.findIndex((bits) => !f16IsFinite(bits)));
-
-  function overflowing(values: Float32Array, bytes: Uint8Array, at: number): Uint8Array {
-    if (at < 0) return bytes;
-    throw new CheckpointError(
-      { path, tensor: name },
-      `row ${row + Math.floor(at / columns)} column ${at % columns}: ${values[at]} overflows ${to.name}`,
-      "overflow",
-    );
+    yield convertedRows(tensor, headDim, read, row, Math.min(most, rows - row));
   }
 }

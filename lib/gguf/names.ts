@@ -157,34 +157,25 @@ export function* namedTensors(architecture: string, config: Config): Generator<N
   }
 }
 
+/** The row in GGUF of a row of interleaved heads of `rows` rows: row `half * rows / 2 + n` of a head becomes `2 * n + half`. */
+export function interleavedRow(row: number, rows: number): number {
+  const within = row % rows;
+  return row - within + 2 * (within % (rows / 2)) + Math.floor(within / (rows / 2));
+}
+
 /**
- * Reorders the rows of one head as in GGUF: row `half * rows / 2 + n` becomes row `2 * n + half`.
+ * Reorders the rows of one head as in GGUF.
  *
  * @param head consecutive rows
  * @param rowBytes bytes of a row
  */
 export function interleaveRows(head: Uint8Array, rowBytes: number): Uint8Array {
   const out = new Uint8Array(head.length);
-  moveRows(head.length / rowBytes, (from, to) => {
-    out.set(head.subarray(from * rowBytes, (from + 1) * rowBytes), to * rowBytes);
-  });
-  return out;
-}
-
-/** The inverse of {@link interleaveRows}. */
-export function separateRows(head: Uint8Array, rowBytes: number): Uint8Array {
-  const out = new Uint8Array(head.length);
-  moveRows(head.length / rowBytes, (to, from) => {
-    out.set(head.subarray(from * rowBytes, (from + 1) * rowBytes), to * rowBytes);
-  });
-  return out;
-}
-
-function moveRows(rows: number, move: (separate: number, interleaved: number) => void): void {
-  for (let n = 0; n < rows / 2; n++) {
-    move(n, 2 * n);
-    move(rows / 2 + n, 2 * n + 1);
+  const rows = head.length / rowBytes;
+  for (let row = 0; row < rows; row++) {
+    out.set(head.subarray(row * rowBytes, (row + 1) * rowBytes), interleavedRow(row, rows) * rowBytes);
   }
+  return out;
 }
 
 /** The metadata of a model, except the tokenizer's. */

@@ -20,6 +20,7 @@ import { longestContext } from "../model/config.ts";
 import { LlamaGroup } from "../model/group.ts";
 import { BATCH, type Llama } from "../model/llama.ts";
 import { loadInTurns, type Model, openModel, openQuantized } from "../model/load.ts";
+import { openAny } from "../gguf/open.ts";
 import { checkPrompt, idsOf, textIds, tokenizerOf } from "./prompt.ts";
 
 /** The default number of tokens of an answer. */
@@ -67,7 +68,7 @@ export interface Compared {
  * Deno.removeSync(directory, { recursive: true });
  * ```
  *
- * @param float the float checkpoint: a directory, or a safetensors file
+ * @param float the float checkpoint: a directory, or a safetensors or GGUF file
  * @param quant the quantized checkpoint, or another float checkpoint of the same architecture
  * @throws {CheckpointError} a file is invalid, the model is unsupported, or the first checkpoint is quantized
  * @throws {RabbitError} both are the same checkpoint, or not of one architecture
@@ -77,8 +78,8 @@ export interface Compared {
 export async function compare(float: string, quant: string, options: CompareOptions): Promise<Compared> {
   checkOptions("compare", options, { ...WATCH, prompt: true, steps: true, threads: true });
   checkPrompt(options.prompt);
-  const model = openModel(float);
-  const other = openQuantized(quant, model);
+  const model = openModel(openAny(float));
+  const other = openQuantized(openAny(quant), model);
   const prompt = idsOf(options.prompt, model);
   const { traced, compared } = await compareModels(model, other, prompt, options);
   const { match, tokens, steps: logits, prefill } = compared;
@@ -133,7 +134,7 @@ export interface CompareTextOptions extends Watch {
  * Measures how well a float checkpoint and a quantized one predict a text: perplexity, KL divergence and more. Both are
  * in memory at the same time.
  *
- * @param float the float checkpoint: a directory, or a safetensors file
+ * @param float the float checkpoint: a directory, or a safetensors or GGUF file
  * @param quant the quantized checkpoint, or another float checkpoint of the same architecture
  * @throws {CheckpointError} a file is invalid, the model is unsupported, there is no tokenizer, or the first checkpoint
  * is quantized
@@ -148,8 +149,8 @@ export async function compareText(
 ): Promise<Divergence> {
   checkString("the text", text);
   checkOptions("compareText", options, { ...WATCH, window: true, stride: true, threads: true });
-  const model = openModel(float);
-  const other = openQuantized(quant, model);
+  const model = openModel(openAny(float));
+  const other = openQuantized(openAny(quant), model);
   const longest = Math.min(longestContext(model.config), longestContext(other.config));
   const { window = Math.min(WINDOW, longest), threads, signal, progress } = options;
   const { stride = window } = options;

@@ -14,6 +14,7 @@ import { threadCount } from "../kernels/workers.ts";
 import type { TextModel } from "../measure/group.ts";
 import { type Config, longestContext } from "../model/config.ts";
 import { BATCH, type Llama } from "../model/llama.ts";
+import { openAny } from "../gguf/open.ts";
 import { loadInTurns, type Model, openModel } from "../model/load.ts";
 import { type ChatTemplate, type Message, readChatTemplate, renderChat } from "../text/chat.ts";
 import { decoding, stopsOf } from "../text/decode.ts";
@@ -89,7 +90,7 @@ export type Prompt = string | readonly number[] | readonly Message[];
  * Deno.removeSync(directory, { recursive: true });
  * ```
  *
- * @param path a directory, or a safetensors file
+ * @param path a directory, or a safetensors or GGUF file
  * @throws {CheckpointError} a file is invalid, or the model is unsupported
  * @throws {SystemError} a file cannot be read
  * @throws the reason of the signal
@@ -97,7 +98,7 @@ export type Prompt = string | readonly number[] | readonly Message[];
 export async function open(path: string, options: OpenOptions = {}): Promise<LanguageModel> {
   checkPath("the path", path);
   checkOptions("open", options, { ...WATCH, threads: true, context: true, activations: true, config: true });
-  const model = openModel(path, options.config);
+  const model = openModel(openAny(path), options.config);
   const { checkpoint, config } = model;
   const { context = Math.min(DEFAULT_CONTEXT, longestContext(config)) } = options;
   checkWhole("context", context, 1);

@@ -18,7 +18,8 @@ function load({ checkpoint, config }: Model): Tokenizer | undefined {
 export function tokenizerOf(model: Model, tokenizer: () => Tokenizer | undefined = () => load(model)): Tokenizer {
   const found = tokenizer();
   if (found !== undefined) return found;
-  const { directory } = model.checkpoint;
+  const { directory, foreign } = model.checkpoint;
+  if (foreign) throw new CheckpointError({ path: directory }, `${foreign.missing}; give token ids`);
   throw new CheckpointError(
     { path: directory },
     `no tokenizer.json, and no vocab.json and merges.txt${unreadVocabulary(directory)}; without them give token ids`,

@@ -6,6 +6,7 @@
 
 import { join } from "@std/path/join";
 import { CheckpointError, RabbitError } from "../errors.ts";
+import { isOpen } from "../options.ts";
 import { inTurns, type Watch } from "../pace.ts";
 import { exists, readText, realPath } from "../files/read.ts";
 import { FORMATS, matrixBytes } from "../format/blocks.ts";
@@ -25,33 +26,37 @@ export interface Model {
 }
 
 /**
- * Opens a checkpoint.
+ * Opens a model.
  *
+ * @param from its checkpoint, opened or not
  * @param configPath its configuration (default: config.json in the same directory)
  * @throws {CheckpointError} a file is invalid, or the model is unsupported
  * @throws {SystemError} a file cannot be read
  */
-export function openModel(path: string, configPath?: string): Model {
-  const checkpoint = openCheckpoint(path);
+export function openModel(from: string | Checkpoint, configPath?: string): Model {
+  const checkpoint = isOpen(from) ? from : openCheckpoint(from);
   return { checkpoint, config: readConfig(configPath ?? join(checkpoint.directory, "config.json")) };
 }
 
 /**
- * Opens a checkpoint to compare with a float one, which it was usually quantized from. Without a config.json of its own
- * it gets that of the float model; otherwise the two must agree.
+ * Opens a model to compare with a float one, which it was usually quantized from. Without a config.json of its own it
+ * gets that of the float model; otherwise the two must agree.
  *
+ * @param from its checkpoint, opened or not
  * @param configPath the configuration of both (default: config.json in the directory of each)
  * @throws {CheckpointError} `float` is quantized
  * @throws {RabbitError} both are the same files, or the configurations differ; names the field
  */
-export function openQuantized(path: string, float: Model, configPath?: string): Model {
-  const checkpoint = openCheckpoint(path);
+export function openQuantized(from: string | Checkpoint, float: Model, configPath?: string): Model {
+  const checkpoint = isOpen(from) ? from : openCheckpoint(from);
   checkOrder(float.checkpoint, checkpoint);
   if (configPath !== undefined) return { checkpoint, config: readConfig(configPath) };
   const own = join(checkpoint.directory, "config.json");
   if (!exists(own)) return { checkpoint, config: float.config };
   const model = { checkpoint, config: readConfig(own) };
-  const difference = differing(float.config, model.config);
+  // GGUF has one name for the architectures of Llama and Mistral; what they compute is in the other fields.
+  const free = [float, model].some(({ checkpoint }) => checkpoint.foreign) ? ["architecture" as const] : [];
+  const difference = differing(float.config, model.config, free);
   if (difference !== undefined) {
     throw new RabbitError(
       `${nameOf(float.checkpoint)} and ${
@@ -64,10 +69,13 @@ export function openQuantized(path: string, float: Model, configPath?: string): 
 
 /** Refuses checkpoints of which the first is no float one, or that are one: their figures would be taken for others. */
 function checkOrder(float: Checkpoint, quant: Checkpoint): void {
-  if (float.width !== undefined) {
+  if (float.width !== undefined || float.foreign?.quantized) {
+    const [field, type] = float.foreign
+      ? ["type", float.foreign.types.join(", ")]
+      : [`__metadata__ "format"`, float.width!.name];
     throw new CheckpointError(
-      { path: nameOf(float), field: `__metadata__ "format"` },
-      `quantized to ${float.width.name}; the first checkpoint must be the float one`,
+      { path: nameOf(float), field },
+      `quantized to ${type}; the first checkpoint must be the float one`,
     );
   }
   const [a, b] = [float, quant].map(({ files }) => files.map(({ path }) => realPath(path)));

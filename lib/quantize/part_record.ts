@@ -9,7 +9,7 @@ import { readAt, reopen } from "../files/read.ts";
 import { system } from "../files/system.ts";
 import { sha256 } from "../files/write.ts";
 import { WIDTHS } from "../format/blocks.ts";
-import { type Checkpoint, memberOf } from "../format/checkpoint.ts";
+import { type Checkpoint, memberOf, storedBytes } from "../format/checkpoint.ts";
 import { readJsonObject } from "../format/json.ts";
 import { MAX_SHARDS, shardName } from "../format/shards.ts";
 import { pacer } from "../pace.ts";
@@ -147,8 +147,9 @@ export async function fingerprint({ files, tensors }: Checkpoint, signal?: Abort
     const header = new Uint8Array(dataStart);
     readAt(file, path, 0, header);
     hash.update(header);
-    for (const { file: of, offset, bytes } of tensors) {
-      if (of !== index) continue;
+    for (const tensor of tensors) {
+      if (tensor.file !== index) continue;
+      const [offset, bytes] = [tensor.offset, storedBytes(tensor)];
       const last = Math.max(0, bytes - SAMPLE_BYTES);
       for (let at = 0; at < bytes; at = at === last ? bytes : Math.min(at + SAMPLE_STEP, last)) {
         const sample = new Uint8Array(Math.min(SAMPLE_BYTES, bytes - at));

@@ -29,6 +29,7 @@ import {
   nameOf,
   openCheckpoint,
   QUANTIZATION_FILE,
+  refuseForeign,
   type Tensor,
 } from "../format/checkpoint.ts";
 import { writeAt } from "../files/read.ts";
@@ -98,6 +99,7 @@ export function planQuantize(
   const format = typeof width === "object" && width !== null ? width : widthOf(width);
   if (!SCALE_RULES.includes(rule)) throw new RangeError(`rule ${rule}: expected ${SCALE_RULES.join(" or ")}`);
   const source = isOpen(from) ? from : openCheckpoint(from);
+  refuseForeign(source);
   if (source.width !== undefined) {
     throw new CheckpointError(
       { path: nameOf(source), field: `__metadata__ "format"` },

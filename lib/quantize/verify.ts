@@ -10,7 +10,14 @@ import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Tagged } fro
 import { checkEncoded, damageOf, floatsOf } from "./damage.ts";
 import { CheckpointError, RabbitError } from "../errors.ts";
 import { BLOCK } from "../format/blocks.ts";
-import { type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE, type Tensor } from "../format/checkpoint.ts";
+import {
+  type Checkpoint,
+  nameOf,
+  openCheckpoint,
+  QUANTIZATION_FILE,
+  refuseForeign,
+  type Tensor,
+} from "../format/checkpoint.ts";
 import { type Quantization, quantizationOf } from "../format/quantization.ts";
 import { wholeHeader } from "../format/shards.ts";
 import { notFinite } from "../format/not_finite.ts";
@@ -91,6 +98,7 @@ export async function verify(
   checkOptions("verify", options, VERIFY);
   const { threads, part, signal, progress } = options;
   const checkpoint = isOpen(from) ? from : openCheckpoint(from);
+  refuseForeign(checkpoint);
   const { width } = checkpoint;
   const quantization = quantizationOf(checkpoint);
   const tensors = partOfTensors(checkpoint.tensors, part).map(({ tensor, rows }) => sliceTensor(tensor, rows));
@@ -140,6 +148,7 @@ export async function verifyAgainst(
   checkOptions("verifyAgainst", options, VERIFY);
   const { threads, part, signal, progress } = options;
   const [checkpoint, source] = [from, sourceFrom].map((each) => isOpen(each) ? each : openCheckpoint(each));
+  refuseForeign(checkpoint);
   const format = checkpoint.width;
   if (format === undefined) {
     throw new CheckpointError(

@@ -2,9 +2,10 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { exists } from "../../../lib/files/read.ts";
-import { openCheckpoint } from "../../../lib/format/checkpoint.ts";
+import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
 import { parseGguf, serializeGguf } from "../../../lib/gguf/container.ts";
 import { DTYPES, importGguf, planImport } from "../../../lib/gguf/import.ts";
+import { openAny } from "../../../lib/gguf/open.ts";
 import { readVocabulary, vocabularyMetadata } from "../../../lib/gguf/vocabulary.ts";
 import { parseConfig } from "../../../lib/model/config.ts";
 import { verify } from "../../../lib/quantize/verify.ts";
@@ -86,6 +87,40 @@ Deno.test("import of damaged files refuses, or writes a checkpoint that opens", 
     }
     tally.print();
     assert(tally.accepted > 20, `only ${tally.accepted} were imported`);
+  }));
+
+Deno.test("opening a damaged file as a checkpoint, and reading its tensors, refuses what an import refuses", () =>
+  inTemporary(async (directory) => {
+    const random = new Random(322);
+    const [{ file, start }] = GGUF_FILES;
+    const path = `${directory}/m.gguf`;
+    const out = `${directory}/out`;
+    const tally = new Tally("GGUF files, read as checkpoints to the end");
+    /** What was wrong; undefined if nothing was. */
+    const problem = async (work: () => unknown) => {
+      try {
+        await work();
+        return undefined;
+      } catch (error) {
+        return (error as Error).message;
+      }
+    };
+    for (let run = 0; run < rounds(200); run++) {
+      const bytes = damagedGguf(file, start, random);
+      Deno.writeFileSync(path, bytes);
+      await accepted(bytes, () => {
+        const checkpoint = openAny(path);
+        using reader = new TensorReader(checkpoint);
+        for (const { name, bytes } of checkpoint.tensors) reader.read(name, 0, new Uint8Array(bytes));
+        return checkpoint;
+      }, async () => {
+        assertEquals(await problem(() => importGguf(path, out, { dtype: "f32" })), undefined);
+      }, tally);
+      if (!exists(out)) assert(await problem(() => importGguf(path, out, { dtype: "f32" })) !== undefined);
+      if (exists(out)) Deno.removeSync(out, { recursive: true });
+    }
+    tally.print();
+    assert(tally.accepted > 10, `only ${tally.accepted} were read`);
   }));
 
 Deno.test("readVocabulary of damaged vocabulary files refuses, or gives tokens and merges that GGUF holds", () =>
