@@ -35,7 +35,8 @@ export type { Code, Place } from "./errors.ts";
 export type { Progress, Watch } from "./pace.ts";
 export type { WriteOptions } from "./files/write.ts";
 export type { Activations, BlockFormat, Common, FloatFormat, Format, ScaleRule } from "./format/blocks.ts";
-export type { Checkpoint, CheckpointFile, Foreign, StoredTensor, Tensor } from "./format/checkpoint.ts";
+export type { Checkpoint, CheckpointFile, Tensor } from "./format/checkpoint.ts";
+export type { Foreign, StoredTensor } from "./format/foreign.ts";
 export type { Calibration, FileDigest, MatrixLoss, Method, Quantization } from "./format/quantization.ts";
 
 export { LanguageModel, open } from "./library/open.ts";

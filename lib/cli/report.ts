@@ -17,7 +17,9 @@ import { Pool } from "../kernels/pool.ts";
 import { nextTurn } from "../pace.ts";
 import { planQuantize } from "../quantize/quantize.ts";
 import { decodeQuantized, figures, type Measured, type Report } from "../report/figures.ts";
-import { type Against, verifyAgainst } from "../quantize/verify.ts";
+import { openAny } from "../gguf/open.ts";
+import { type WeightErrors, weightErrors } from "../gguf/weight_errors.ts";
+import { verifyAgainst } from "../quantize/verify.ts";
 import { COMPARE_STEPS } from "../library/compare.ts";
 import { divergenceFields, fixed, openText, predictText } from "./compare_text.ts";
 import {
@@ -58,8 +60,8 @@ export const reportCommand = command({
   async run(args, out) {
     const [floatPath, ...quantPaths] = args.positionals;
     const { out: file, steps, text: path, threads } = args.values;
-    const float = openModel(floatPath);
-    const quants = quantPaths.map((path) => openQuantized(path, float, undefined));
+    const float = openModel(openAny(floatPath));
+    const quants = quantPaths.map((path) => openQuantized(openAny(path), float));
     for (const { checkpoint } of quants) checkQuantized(checkpoint, float.checkpoint);
     const seen = await interruptible(async (signal) => {
       const seen = checkPage(args, [float, ...quants]);
@@ -73,11 +75,13 @@ export const reportCommand = command({
     if (path !== undefined) await warnOfOverlap("--text", path, quants.map(({ checkpoint }) => checkpoint));
 
     const { traced, measured } = await decode(float, quants, prompt, steps, threads);
-    const verified: Against[] = [];
+    const verified: WeightErrors[] = [];
     for (const { checkpoint } of quants) {
       verified.push(
         await withBar("report: verify", bytesOf(checkpoint), (watch) => {
-          return verifyAgainst(checkpoint, float.checkpoint, { threads, ...watch });
+          return checkpoint.foreign
+            ? weightErrors(checkpoint, float.checkpoint, watch)
+            : verifyAgainst(checkpoint, float.checkpoint, { threads, ...watch });
         }),
       );
     }
@@ -101,8 +105,9 @@ export const reportCommand = command({
   },
 });
 
-/** Checks a checkpoint as verifyAgainst does, but before the long computation. */
+/** Checks a checkpoint as verifyAgainst does, but before the long computation. Nothing is derived of a GGUF file. */
 function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
+  if (quant.foreign) return;
   if (quant.width === undefined) {
     throw new CheckpointError(
       { path: nameOf(quant), field: "__metadata__" },

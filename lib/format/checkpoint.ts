@@ -10,7 +10,8 @@ import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
 import { CheckpointError, type Place, quote } from "../errors.ts";
 import type { BlockFormat } from "./blocks.ts";
-import { IS_GGUF, refuseContent, refuseDirectory, refuseFile, refuseShards, refuseTensors } from "./given.ts";
+import type { Foreign, StoredTensor } from "./foreign.ts";
+import { refuseContent, refuseDirectory, refuseFile, refuseShards, refuseTensors } from "./given.ts";
 import { JsonError, JsonReader } from "./json.ts";
 import { INCOMPLETE_FILE } from "../files/new_files.ts";
 import type { SystemFile } from "../files/system.ts";
@@ -80,31 +81,6 @@ export interface Tensor {
   readonly firstRow?: number;
   /** If the file has it in another form than `dtype`. */
   readonly stored?: StoredTensor;
-}
-
-/** A tensor of a file in another format, converted to a dtype of this program while it is read. */
-export interface StoredTensor {
-  /** The name of its type in that format. */
-  readonly type: string;
-  /** Its size in the file. */
-  readonly bytes: number;
-  /**
-   * Reads `into.length` bytes of the converted tensor, from `offset` on.
-   *
-   * @param file reads bytes of the file's form of the tensor
-   * @throws {CheckpointError} a weight is not finite
-   */
-  read(file: (offset: number, into: Uint8Array) => void, offset: number, into: Uint8Array): void;
-}
-
-/** What is known of files in another format than safetensors. */
-export interface Foreign {
-  /** The types of the matrices, that of the most weights first. */
-  readonly types: readonly string[];
-  /** Whether one of them is quantized. */
-  readonly quantized: boolean;
-  /** Why there is no tokenizer, if there is none. */
-  readonly missing?: string;
 }
 
 /** A file of a checkpoint. */
@@ -204,16 +180,6 @@ export function memberOf(directory: string, name: string): string | undefined {
 /** The name of a checkpoint for users: its file, or the directory of its shards. */
 export function nameOf(checkpoint: Checkpoint): string {
   return checkpoint.files.length === 1 ? checkpoint.files[0].path : checkpoint.path;
-}
-
-/** The size of a tensor in its file. */
-export function storedBytes({ bytes, stored }: Tensor): number {
-  return stored?.bytes ?? bytes;
-}
-
-/** Refuses files that are not safetensors files, where their bytes matter. @throws {CheckpointError} */
-export function refuseForeign(checkpoint: Checkpoint): void {
-  if (checkpoint.foreign !== undefined) throw new CheckpointError({ path: checkpoint.path }, IS_GGUF);
 }
 
 /** The total size of a checkpoint's files, including headers. */

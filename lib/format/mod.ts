@@ -30,6 +30,7 @@ export {
 } from "./blocks.ts";
 export type { Activations, BlockFormat, Common, FloatFormat, Format, ScaleRule } from "./blocks.ts";
 export { openCheckpoint, TensorReader } from "./checkpoint.ts";
-export type { Checkpoint, CheckpointFile, Foreign, StoredTensor, Tensor } from "./checkpoint.ts";
+export type { Checkpoint, CheckpointFile, Tensor } from "./checkpoint.ts";
+export type { Foreign, StoredTensor } from "./foreign.ts";
 export { headerLength, LENGTH_BYTES, parseHeader, serializeHeader } from "./safetensors.ts";
 export type { Header, TensorEntry } from "./safetensors.ts";

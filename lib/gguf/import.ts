@@ -17,7 +17,7 @@ import { BF16, type BlockFormat, declarationOf, F16, F32, type FloatFormat, matr
 import { MODEL_FILE } from "../format/checkpoint.ts";
 import { checkUnchanged, sameFile } from "../files/read.ts";
 import { bf16ToF32, f16ToF32, f32ToBf16, f32ToF16 } from "../format/floats.ts";
-import { type GgmlType, READABLE } from "./types.ts";
+import { READABLE } from "./types.ts";
 import { openParts, type Part, type Parts, PartsReader, type PartTensor } from "./parts.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";
@@ -78,7 +78,10 @@ export function planImport(path: string, dtype?: Dtype): ImportPlan {
   return plan(path, parts, reader, dtype);
 }
 
-/** {@link planImport}, with every tensor in a format of its own that keeps all values: that of its type, or F32. */
+/**
+ * {@link planImport}, with formats that keep all values: blocks if all matrices have the same, else of each tensor the
+ * float format of its type, or F32.
+ */
 export function planExact(path: string): ImportPlan {
   const parts = openParts(path);
   using reader = new PartsReader(parts.parts);
@@ -139,7 +142,7 @@ function plan(
     const source = found.get(names.gguf)!;
     const recorded = dtype === "same" ? FLOATS.get(original.get(names.huggingFace) ?? "") : undefined;
     const to = dtype === "exact"
-      ? exactFormat(source.type, source.shape.length === 1)
+      ? exactFormat(source, format)
       : source.shape.length === 1
       ? vectorFormat(decodeVector(source, reader), recorded ?? format)
       : dtype === "same"
@@ -174,9 +177,9 @@ function plan(
 /** The types that the dtype `same` keeps as blocks. */
 const BLOCK_TYPES = READABLE.filter(({ twin }) => twin?.kind === "block").map(({ name }) => `all ${name}`).join(", ");
 
-/** The format with the values of a type. */
-function exactFormat({ twin }: GgmlType, vector: boolean): FloatFormat | BlockFormat {
-  return twin === undefined || (vector && twin.kind === "block") ? F32 : twin;
+/** The format with the values of a tensor: blocks where all matrices have `blocks`, else floats. */
+function exactFormat({ shape, type: { twin } }: PartTensor, blocks: FloatFormat | BlockFormat) {
+  return twin?.kind === "float" || (twin === blocks && shape.length === 2) ? twin : F32;
 }
 
 /** The format that the matrices become. */

@@ -13,8 +13,8 @@ import { type ImportPlan, planExact } from "./import.ts";
 import { isGguf, type Part } from "./parts.ts";
 
 /**
- * Opens a checkpoint, or a GGUF file as if `import` had made a checkpoint of it that keeps every value: Q8_0 is Q8B32,
- * Q4_0 is Q4B32, a float type is itself, and any other type is F32.
+ * Opens a checkpoint, or a GGUF file as if `import` had made a checkpoint of it that keeps every value: matrices that
+ * are all Q8_0 or all Q4_0 are blocks, as with the dtype `same`; other quantized ones are F32, as with the dtype `f32`.
  *
  * @param path a directory or a file; of a split GGUF file the first part
  * @throws {CheckpointError} @throws {SystemError} as {@link openCheckpoint} and `planImport`
@@ -41,7 +41,6 @@ function openGguf(path: string): Checkpoint {
     width: format.kind === "block" ? format : undefined,
     foreign: {
       types: [...weights].sort((a, b) => b[1] - a[1]).map(([name]) => name),
-      quantized: matrices.some(({ type }) => type.blockWeights > 1),
       missing,
     },
   };
@@ -64,6 +63,7 @@ function tensorOf(tensor: ImportedTensor, { parts, headDim }: ImportPlan): Tenso
     offset: source.offset,
     stored: {
       type: source.type.name,
+      quantized: source.type.blockWeights > 1,
       bytes: source.bytes,
       read(file, offset, into) {
         const first = Math.floor(offset / rowBytes);

@@ -69,7 +69,7 @@ export function openQuantized(from: string | Checkpoint, float: Model, configPat
 
 /** Refuses checkpoints of which the first is no float one, or that are one: their figures would be taken for others. */
 function checkOrder(float: Checkpoint, quant: Checkpoint): void {
-  if (float.width !== undefined || float.foreign?.quantized) {
+  if (float.width !== undefined || float.tensors.some(({ stored }) => stored?.quantized)) {
     const [field, type] = float.foreign
       ? ["type", float.foreign.types.join(", ")]
       : [`__metadata__ "format"`, float.width!.name];

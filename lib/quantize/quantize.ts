@@ -29,9 +29,9 @@ import {
   nameOf,
   openCheckpoint,
   QUANTIZATION_FILE,
-  refuseForeign,
   type Tensor,
 } from "../format/checkpoint.ts";
+import { refuseForeign } from "../format/foreign.ts";
 import { writeAt } from "../files/read.ts";
 import { type NewFile, NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutput } from "../format/outputs.ts";

@@ -10,14 +10,8 @@ import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Tagged } fro
 import { checkEncoded, damageOf, floatsOf } from "./damage.ts";
 import { CheckpointError, RabbitError } from "../errors.ts";
 import { BLOCK } from "../format/blocks.ts";
-import {
-  type Checkpoint,
-  nameOf,
-  openCheckpoint,
-  QUANTIZATION_FILE,
-  refuseForeign,
-  type Tensor,
-} from "../format/checkpoint.ts";
+import { type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE, type Tensor } from "../format/checkpoint.ts";
+import { refuseForeign } from "../format/foreign.ts";
 import { type Quantization, quantizationOf } from "../format/quantization.ts";
 import { wholeHeader } from "../format/shards.ts";
 import { notFinite } from "../format/not_finite.ts";
@@ -227,7 +221,7 @@ export async function verifyAgainst(
   }
   const total = { errors: 0, squares: 0 };
   for (const [name, { errors, squares }] of sums) {
-    Object.assign(reports.get(name)!, { rms: relative(errors, squares), squares });
+    Object.assign(reports.get(name)!, { rms: relativeError(errors, squares), squares });
     total.errors += errors;
     total.squares += squares;
   }
@@ -236,7 +230,7 @@ export async function verifyAgainst(
     blocks,
     ...quantization && { quantization },
     tensors: [...reports.values()],
-    rms: relative(total.errors, total.squares),
+    rms: relativeError(total.errors, total.squares),
   };
 }
 
@@ -252,7 +246,8 @@ function finish(
   return digests?.finish(checkpoint, quantization) ?? { digests: [] };
 }
 
-function relative(errors: number, squares: number): number {
+/** The root of the ratio of two sums: of the squares of errors, and of the squares of weights. */
+export function relativeError(errors: number, squares: number): number {
   return squares === 0 ? 0 : Math.sqrt(errors / squares);
 }
 

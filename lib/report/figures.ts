@@ -9,6 +9,7 @@ import { compareWith, type Comparison, type Decoder, type Trace } from "../measu
 import type { Config } from "../model/config.ts";
 import { tensorsOf } from "../model/tensors.ts";
 import { bytesOf, type Checkpoint, MODEL_FILE, nameOf } from "../format/checkpoint.ts";
+import { storedBytes } from "../format/foreign.ts";
 import { argmax } from "../measure/distribution.ts";
 import {
   type Bins,
@@ -19,7 +20,7 @@ import {
   predictionFigures,
 } from "../measure/metrics.ts";
 import type { MatrixLoss, Method } from "../format/quantization.ts";
-import type { Against } from "../quantize/verify.ts";
+import type { WeightErrors } from "../gguf/weight_errors.ts";
 
 /** Everything that a page shows. */
 export interface Report {
@@ -110,9 +111,12 @@ export interface QuantFigures extends Partial<PredictionFigures> {
   readonly prefill_mean: number;
   /** sqrt(sum (w - v)^2 / sum w^2) over all quantized weights w and their stored values v. */
   readonly rms: number;
-  /** The number of tensors that equal the result of quantizing the float checkpoint, of others, and of calibrated ones. */
-  readonly equal: number;
-  readonly different: number;
+  /**
+   * The number of tensors that equal the result of quantizing the float checkpoint, of others, and of calibrated ones;
+   * absent for a GGUF file, which has blocks by other rules.
+   */
+  readonly equal?: number;
+  readonly different?: number;
   readonly calibrated?: number;
   /** How the blocks were chosen, where that was not by the format's rule. */
   readonly method?: Method;
@@ -143,10 +147,13 @@ export interface TensorFigures {
 export interface StoredFigures {
   readonly dtype: string;
   readonly bytes: number;
-  /** Whether it equals the result of quantizing the float checkpoint, and the reason if it can't be compared. */
-  readonly equal: boolean;
+  /**
+   * Whether it equals the result of quantizing the float checkpoint (absent for a tensor of a GGUF file), and the reason if
+   * it can't be compared.
+   */
+  readonly equal?: boolean;
   readonly problem?: string;
-  /** The relative RMS error, for quantized tensors only. */
+  /** The relative RMS error, for tensors whose weights change. */
   readonly rms?: number;
 }
 
@@ -197,7 +204,7 @@ export interface Findings {
   readonly quants: readonly {
     readonly checkpoint: Checkpoint;
     readonly measured: Measured;
-    readonly against: Against;
+    readonly against: WeightErrors;
     /** The divergences on the text, if there is one. */
     readonly divergence?: Divergence;
   }[];
@@ -228,7 +235,13 @@ export function figures({ program, float, quants, text, textOf }: Findings): Rep
       heads: config.heads,
       kv_heads: config.kvHeads,
       vocabulary: config.vocabulary,
-      dtypes: [...new Set(checkpoint.tensors.filter(({ shape }) => shape.length === 2).map(({ dtype }) => dtype))],
+      dtypes: [
+        ...new Set(
+          checkpoint.tensors.filter(({ shape }) => shape.length === 2).map(({ dtype, stored }) => {
+            return stored?.type ?? dtype;
+          }),
+        ),
+      ],
       bytes,
       bits_per_weight,
     },
@@ -247,7 +260,7 @@ export function figures({ program, float, quants, text, textOf }: Findings): Rep
       return {
         name: names[n],
         path: nameOf(checkpoint),
-        format: checkpoint.width!.name,
+        format: checkpoint.foreign?.types.join(", ") ?? checkpoint.width!.name,
         bytes: own.bytes,
         ratio: own.bytes / bytes,
         bits_per_weight: own.bits_per_weight,
@@ -261,8 +274,10 @@ export function figures({ program, float, quants, text, textOf }: Findings): Rep
         prefill_max: comparison.prefill.max,
         prefill_mean: comparison.prefill.mean,
         rms: against.rms,
-        equal: sound.length - calibrated,
-        different: against.tensors.length - sound.length,
+        ...!checkpoint.foreign && {
+          equal: sound.length - calibrated,
+          different: against.tensors.length - sound.length,
+        },
         ...quantization && { method: quantization.method },
         ...quantization?.matrices && {
           calibrated,
@@ -313,7 +328,7 @@ function placesOf(config: Config): Places {
   return new Map(matrices.map(({ name, layer, part }) => [name, { layer: layer!, part }]));
 }
 
-function layerErrors({ tensors }: Against, places: Places, layers: number): number[] {
+function layerErrors({ tensors }: WeightErrors, places: Places, layers: number): number[] {
   const sums = Array.from({ length: layers }, () => ({ errors: 0, squares: 0 }));
   for (const { name, rms, squares } of tensors) {
     const layer = places.get(name)?.layer;
@@ -346,9 +361,10 @@ function tensorFigures(float: Checkpoint, quants: Findings["quants"], places: Pl
       const tensor = stored.get(name);
       if (tensor === undefined) return null;
       const { equal, problem, rms } = reports.get(name)!;
-      return { dtype: tensor.dtype, bytes: tensor.bytes, equal, problem, rms };
+      return { dtype: tensor.stored?.type ?? tensor.dtype, bytes: storedBytes(tensor), equal, problem, rms };
     });
     const { shape } = source ?? maps.map(({ stored }) => stored.get(name)).find((tensor) => tensor !== undefined)!;
-    return { name, ...places.get(name), shape, dtype: source?.dtype, bytes: source?.bytes, quants: stored };
+    const own = source && { dtype: source.stored?.type ?? source.dtype, bytes: storedBytes(source) };
+    return { name, ...places.get(name), shape, ...own, quants: stored };
   });
 }

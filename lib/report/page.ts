@@ -296,14 +296,10 @@ function weights(report: Report): Html {
   const { quants } = report;
   const maps = quants.map((quant, n) => {
     const rms = markup`${figure(`quants.${n}.rms`, percent(quant.rms), 100)} % over all weights`;
-    const all = grouped(quant.equal + quant.different);
     const calibrated = quant.calibrated === undefined
       ? undefined
       : markup` ${figure(`quants.${n}.calibrated`, grouped(quant.calibrated))} more were calibrated.`;
-    const compared = quant.different === 0
-      ? markup`All ${figure(`quants.${n}.equal`, all)} tensors equal the result of quantizing the reference.`
-      : markup`${figure(`quants.${n}.different`, grouped(quant.different))} of ${all} tensors differ from the result of
-quantizing the reference.`;
+    const compared = comparedTensors(quant, n);
     return markup`<figure>
 <h3>${quant.name} <span class="tag">${quant.format} · ${rms}</span></h3>
 ${errorMap(report, n)}
@@ -319,6 +315,18 @@ their stored values v. Darker cells (lighter ones in dark mode) have larger erro
 lowest to the highest error in its layers.`,
     markup`<div class="charts">${maps}</div>`,
   );
+}
+
+/** How many tensors are the result of quantizing the reference. */
+function comparedTensors({ equal, different }: QuantFigures, n: number): Html {
+  if (equal === undefined || different === undefined) {
+    return markup`The blocks of a GGUF file follow other rules than this program’s; they are measured, not derived.`;
+  }
+  const all = grouped(equal + different);
+  return different === 0
+    ? markup`All ${figure(`quants.${n}.equal`, all)} tensors equal the result of quantizing the reference.`
+    : markup`${figure(`quants.${n}.different`, grouped(different))} of ${all} tensors differ from the result of
+quantizing the reference.`;
 }
 
 /** What calibration brought each layer, where a checkpoint was calibrated. */

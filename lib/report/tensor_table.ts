@@ -88,10 +88,10 @@ ${scrolling("Table of all tensors", table)}
 function storedCells(stored: StoredFigures | null, path: string): Part {
   if (stored === null) return [cell("≠ missing", "odd"), cell("–", "n"), cell("–", "n")];
   const { dtype, bytes, equal, problem, rms } = stored;
-  const odd = !equal && ` ≠ ${problem ?? "not the result of quantizing the reference"}`;
-  const error = rms === undefined ? (equal ? "kept" : "–") : figure(`${path}.rms`, (rms * 100).toFixed(4), 100);
+  const odd = equal === false && ` ≠ ${problem ?? "not the result of quantizing the reference"}`;
+  const error = rms === undefined ? (odd ? "–" : "kept") : figure(`${path}.rms`, (rms * 100).toFixed(4), 100);
   return [
-    cell([dtype, odd], equal ? "" : "odd"),
+    cell([dtype, odd], odd ? "odd" : ""),
     cell(figure(`${path}.bytes`, grouped(bytes)), "n"),
     cell(error, "n"),
   ];

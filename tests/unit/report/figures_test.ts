@@ -88,8 +88,6 @@ Deno.test("figures puts every tensor of either side in a row, and weighs a layer
       checkpoint: stored,
       measured: decodeQuantized(table(QUANT), traced),
       against: {
-        digests: [],
-        blocks: 0,
         rms: 0.25,
         tensors: [
           { name: down, equal: true, rms: 0.5, squares: 3 },
