@@ -143,6 +143,7 @@ const SAMPLE_STEP = 1 << 24;
 export async function fingerprint({ files, tensors }: Checkpoint, signal?: AbortSignal): Promise<string> {
   const hash = await sha256();
   const pause = pacer(signal);
+  const buffer = new Uint8Array(SAMPLE_BYTES);
   for (const [index, { path, version, dataStart }] of files.entries()) {
     using file = reopen(path, version);
     const header = new Uint8Array(dataStart);
@@ -153,7 +154,7 @@ export async function fingerprint({ files, tensors }: Checkpoint, signal?: Abort
       const [offset, bytes] = [tensor.offset, storedBytes(tensor)];
       const last = Math.max(0, bytes - SAMPLE_BYTES);
       for (let at = 0; at < bytes; at = at === last ? bytes : Math.min(at + SAMPLE_STEP, last)) {
-        const sample = new Uint8Array(Math.min(SAMPLE_BYTES, bytes - at));
+        const sample = buffer.subarray(0, bytes - at);
         readAt(file, path, offset + at, sample);
         hash.update(sample);
         await pause();
