@@ -4,11 +4,12 @@
  * @module
  */
 
+import { join } from "@std/path/join";
 import { CheckpointError } from "../errors.ts";
 import { isGguf } from "../gguf/parts.ts";
 import { filesBytes, openSource, planVerify, verifyGguf } from "../gguf/verify.ts";
 import type { Model } from "../model/load.ts";
-import { bytesOf, type Checkpoint, nameOf, openCheckpoint } from "../format/checkpoint.ts";
+import { bytesOf, type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE } from "../format/checkpoint.ts";
 import type { PlannedCalibration } from "../library/calibration.ts";
 import { planRederivation, runRederivation } from "../library/rederive.ts";
 import type { Part } from "../quantize/parts.ts";
@@ -85,9 +86,10 @@ export const verifyCommand = command({
     if (gguf && other) throw new UsageError(`${other} is for checkpoints, not for GGUF files`);
     const model = gguf ? openSource(against!) : undefined;
     const source = against === undefined ? undefined : model?.checkpoint ?? openCheckpoint(against);
+    let opened: Checkpoint | undefined;
     try {
       if (model !== undefined) return await derive(path, model, out);
-      const checkpoint = openCheckpoint(path);
+      const checkpoint = opened = openCheckpoint(path);
       const planned = rederive
         ? await interruptible((signal) => {
           return planRederivation(checkpoint, source!, calibrate ? sourcesOf(calibrate) : "self", signal);
@@ -101,14 +103,24 @@ export const verifyCommand = command({
       out.verdict(same ? "OK" : "DIFFER");
       return same ? 0 : 1;
     } catch (error) {
-      // An invalid checkpoint is the answer "no", an invalid source is an error.
-      if (error instanceof CheckpointError && !source?.files.some(({ path }) => path === error.place.path)) {
-        throw new NotSound(error);
+      const isSource = (place: string) => source?.files.some(({ path }) => path === place);
+      const isChecked = (place: string) => gguf ? place === path || place.endsWith(".gguf") : isOf(place, opened);
+      // An invalid checkpoint is the answer "no"; if anything else is invalid, there is no answer.
+      if (!(error instanceof CheckpointError) || isSource(error.place.path) || !isChecked(error.place.path)) {
+        throw error;
       }
-      throw error;
+      throw new NotSound(error);
     }
   },
 });
+
+/** Whether a path belongs to a checkpoint: its name, its weights, or the description of its blocks. */
+function isOf(path: string, checkpoint: Checkpoint | undefined): boolean {
+  // Before it is open, nothing else is read.
+  if (checkpoint === undefined) return true;
+  const { directory, files } = checkpoint;
+  return [nameOf(checkpoint), join(directory, QUANTIZATION_FILE), ...files.map(({ path }) => path)].includes(path);
+}
 
 /** Derives a GGUF file from its source by llama.cpp's rules. */
 async function derive(path: string, model: Model, out: Output): Promise<number> {

@@ -105,7 +105,8 @@ export function quantizationOf(checkpoint: Checkpoint): Quantization | undefined
   const calibration = found.object("calibration");
   const texts = calibration.list("texts").map(fileDigest);
   if ((method === "calibrated") !== texts.length > 0) {
-    throw new CheckpointError({ path, field: "calibration texts" }, `has ${texts.length} texts, method is ${method}`);
+    const found = texts.length > 0 ? "has texts" : "is empty";
+    throw new CheckpointError({ path, field: "calibration texts" }, `${found}, but the method is ${method}`);
   }
   const window = calibration.whole("window", 2);
   return {

@@ -33,8 +33,8 @@ export interface Rederived extends Calibrated {
  * Reads what is needed to run the calibration of a checkpoint again.
  *
  * @param calibrate the texts of the calibration, in their order; `self` if the text was sampled
- * @throws {CheckpointError} the checkpoint is not calibrated, or the source or a text is another one
- * @throws {RabbitError} the checkpoint was made by another version of the method
+ * @throws {CheckpointError} the source or a text is another one
+ * @throws {RabbitError} the checkpoint is not calibrated, or was made by another version of the method
  */
 export async function planRederivation(
   checkpoint: Checkpoint,
@@ -63,7 +63,7 @@ export async function planRederivation(
   if (given.length !== texts.length) {
     const wanted = texts.length === 0
       ? "text that was sampled from the model"
-      : `${texts.length} texts: ${texts.map(({ file }) => file).join(", ")}`;
+      : `${texts.length} ${texts.length === 1 ? "text" : "texts"}: ${texts.map(({ file }) => file).join(", ")}`;
     throw new RabbitError(`${nameOf(checkpoint)} was calibrated with ${wanted}; give these`);
   }
   const plan = planQuantize(source, checkpoint.width);
@@ -99,10 +99,7 @@ function checkLosses(checkpoint: Checkpoint, stored: readonly MatrixLoss[], foun
 function described(checkpoint: Checkpoint): Quantization {
   const quantization = quantizationOf(checkpoint);
   if (quantization?.calibration !== undefined) return quantization;
-  throw new CheckpointError(
-    { path: nameOf(checkpoint) },
-    "is not a calibrated checkpoint, so there is nothing to run again",
-  );
+  throw new RabbitError(`${nameOf(checkpoint)} is not a calibrated checkpoint, so there is nothing to run again`);
 }
 
 /**
@@ -153,7 +150,8 @@ export interface RederiveOptions extends RunOptions {
  *
  * @param quant the calibrated checkpoint, or its path
  * @param source the float checkpoint, or its path
- * @throws {CheckpointError} the checkpoint is not calibrated, or the source or a text is another one
+ * @throws {CheckpointError} the source or a text is another one
+ * @throws {RabbitError} the checkpoint is not calibrated, or was made by another version of the method
  */
 export async function rederive(
   quant: Checkpoint | string,

@@ -150,7 +150,7 @@ Deno.test("rabbit verify finds what quantization.json says falsely, and refuses 
     for (
       const [json, message] of [
         [changed({ ids: "0".repeat(64) }), "calibration ids: is 0000"],
-        [changed({ texts: [] }), "calibration texts: has 0 texts, method is calibrated"],
+        [changed({ texts: [] }), "calibration texts: is empty, but the method is calibrated"],
         [changed({ damping: 0 }), "calibration damping: expected a number above 0, to 100"],
         [changed({ window: 1 }), "calibration window: expected a whole number of at least 2"],
         [changed({ tokens: 63 }), "calibration tokens: expected a whole number of at least 64"],
