@@ -205,17 +205,21 @@ class Run {
     for (let layer = 0; layer < config.layers; layer++) {
       for (const [make, parts] of HALVES) {
         const half = await this.#load(make, parts, layer, false);
-        const [last] = parts.slice(-1);
-        const inner = this.#place(0, this.source.find(nameOfPart(last, layer))!.shape[1]).x;
+        const last = nameOfPart(parts.at(-1)!, layer);
+        const inner = this.#place(0, this.source.find(last)!.shape[1]).x;
         for (const x of streams) {
           half.inner(x, inner);
           half.add(inner, x);
+          if (!allFinite(x)) throw notFiniteAt(allFinite(inner) ? last : nameOfPart(parts[0], layer));
           await this.#did({ kind: "float", parts }, 1 / streams.length);
         }
       }
     }
     const norm = this.#norm("norm");
-    for (const x of streams) normalize(x, norm, config.normEps, x);
+    for (const x of streams) {
+      normalize(x, norm, config.normEps, x);
+      if (!allFinite(x)) throw notFiniteAt(nameOfPart("norm"));
+    }
     return streams;
   }
 
@@ -374,6 +378,13 @@ const HALVES: readonly (readonly [MakeHalf, readonly Part[]])[] = [
   [attentionHalf, ["q", "k", "v", "o"]],
   [gatedHalf, ["gate", "up", "down"]],
 ];
+
+/** Whether all values are finite. */
+function allFinite(values: Rows): boolean {
+  let zero = 0;
+  for (let n = 0; n < values.length; n++) zero += values[n] * 0;
+  return zero === 0;
+}
 
 function notFiniteAt(name: string): NumericError {
   return new NumericError(

@@ -30,7 +30,7 @@ import { type Model, readConfig } from "../model/load.ts";
 import { nameOfPart } from "../model/tensors.ts";
 import { Engine } from "../quantize/calibrate/engine.ts";
 import { digestOf, fileDigests } from "../quantize/digests.ts";
-import type { Filled, Plan } from "../quantize/quantize.ts";
+import { checkWeights, type Filled, type Plan } from "../quantize/quantize.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
 import { textIds } from "./prompt.ts";
@@ -194,12 +194,17 @@ export interface CalibrationDone extends Calibrated {
  * Quantizes the matrices of a model.
  *
  * @param sink gets the blocks of each matrix from row `first` on
+ * @throws {CheckpointError} a weight is not finite, naming tensor, row and column
+ * @throws {NumericError} a value is not finite although all weights are, naming the matrix
+ * @throws the reason of the signal
  */
 export async function runCalibration(
   { model, plan, texts, windows: given, tokens, window, seed, damping }: PlannedCalibration,
   sink: (name: string, first: number, blocks: Uint8Array) => void,
   { threads, signal, progress }: RunOptions,
 ): Promise<CalibrationDone> {
+  // One bad weight makes every later value bad, so that nothing would say where it was.
+  await checkWeights(plan, { threads, signal });
   const count = tokens / window;
   const costs = costsOf(model, count, window, given === undefined);
   let windows = given;

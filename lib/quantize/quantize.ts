@@ -317,6 +317,24 @@ export async function writeWeights(
   return damage?.message;
 }
 
+/**
+ * Reads all weights of a plan's source, and writes nothing.
+ *
+ * @throws {CheckpointError} a weight is not finite, or too large for the format; names tensor, row, and column or block
+ * @throws {SystemError} the source can't be read
+ * @throws the reason of the signal
+ */
+export async function checkWeights(plan: Plan, { threads, signal }: QuantizeOptions): Promise<void> {
+  const reads = function* (): Generator<Tagged<ChunkPlace>> {
+    for (const { chunk: { target: _, ...chunk }, tag } of chunksOf(plan)) yield { chunk, tag };
+  };
+  await runChunks(plan.source.files, reads(), threadCount(threads), (place, _, result) => {
+    checkEncoded(plan, place, result);
+    const damage = damageOf(plan.source, place.tensor.source, place.first, result);
+    if (damage !== undefined) throw damage;
+  }, signal);
+}
+
 /** The position of a chunk in its tensor. */
 export interface ChunkPlace {
   readonly tensor: PlannedTensor;

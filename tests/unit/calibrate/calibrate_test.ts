@@ -143,13 +143,21 @@ for (const known of models) {
   });
 }
 
-Deno.test("calibrate names the matrix at which a value is not finite", () =>
-  inTemporary(async (directory) => {
-    const [known] = models;
-    const model = write(directory, known, (name, values) => {
-      if (name === "model.layers.1.input_layernorm.weight") values.fill(2 ** 120);
-    });
-    const error = await assertRejects(() => run(model, known, new Reference(), new Definition()), NumericError);
-    assertStringIncludes(error.message, "calibrating model.");
-    assertStringIncludes(error.message, "a value is not finite");
-  }));
+for (const known of models) {
+  Deno.test(`calibrate of ${known.name} names the matrix at which a value is not finite`, () =>
+    inTemporary(async (directory) => {
+      for (
+        const [damaged, value, named] of [
+          ["model.layers.1.input_layernorm.weight", 2 ** 120, "model.layers.1.self_attn.q_proj.weight"],
+          ["model.layers.1.post_attention_layernorm.weight", 2 ** 120, "model.layers.1.mlp.gate_proj.weight"],
+          ["model.layers.0.mlp.down_proj.weight", 2 ** 127, "model.layers.0.mlp.down_proj.weight"],
+        ] as const
+      ) {
+        const model = write(directory, known, (name, values) => {
+          if (name === damaged) values.fill(value);
+        });
+        const error = await assertRejects(() => run(model, known, new Reference(), new Definition()), NumericError);
+        assertStringIncludes(error.message, `calibrating ${named}: a value is not finite`);
+      }
+    }));
+}
