@@ -7,7 +7,7 @@
  */
 
 import { NumericError } from "../errors.ts";
-import { BLOCK, FORMATS } from "../format/blocks.ts";
+import { BLOCK } from "../format/blocks.ts";
 import { TensorReader } from "../format/checkpoint.ts";
 import type { MatrixLoss } from "../format/quantization.ts";
 import type { Operations } from "../kernels/operations.ts";
@@ -17,7 +17,7 @@ import { pacer } from "../pace.ts";
 import type { Calibration as Core } from "../quantize/calibrate/calibration.ts";
 import { squaredNorms, tokenFactors } from "../quantize/calibrate/factors.ts";
 import type { Plan } from "../quantize/quantize.ts";
-import { attentionHalf, gatedHalf, type Half, loaderOf, normalize, type Rows } from "./streams.ts";
+import { attentionHalf, gatedHalf, type Half, loaderOf, normalize, readWeights, type Rows } from "./streams.ts";
 import { Costs, type Step } from "./costs.ts";
 
 /** The damping of the embedding when it is the head too: what it is as the input is that much of what it is worth. */
@@ -26,8 +26,12 @@ const TIED_DAMPING = 0.1;
 /** Tokens for each column that the Hessian of a tied head is made of: more than enough for one that nothing precedes. */
 const HEAD_TOKENS = 16;
 
-/** The most bytes of inputs that are kept between the passes that need them; what does not fit is computed again. */
+/**
+ * The most bytes of inputs that are kept between the passes that need them, what does not fit is computed again; and the most
+ * bytes of these and the residual streams, as long as a quarter of the first are left.
+ */
 const KEPT_BYTES = 3 << 26;
+const HELD_BYTES = 9 << 25;
 
 /** The most weights of a matrix that are solved at once. */
 const SOLVED_WEIGHTS = 1 << 22;
@@ -108,6 +112,7 @@ class Run {
   /** The blocks of the matrices of the layer at hand. */
   readonly #made = new Map<string, Uint8Array>();
   readonly #pause: () => Promise<void>;
+  #rows: Rows = new Float32Array(0);
   /** Places for inputs of windows; what is read again is kept, as far as it fits. */
   readonly #places: Rows;
   /** The residual streams, window by window: of the quantized model, and of the float one. */
@@ -116,11 +121,12 @@ class Run {
   constructor(readonly task: CalibrateTask, readonly source: TensorSource) {
     this.#pause = pacer(task.signal);
     const { model: { config: { hidden, heads, headDim, intermediate } }, windows } = task;
-    const place = 2 * windows[0].length * Math.max(hidden, heads * headDim, intermediate);
+    const tokens = windows[0].length;
+    const place = 2 * tokens * Math.max(hidden, heads * headDim, intermediate);
+    const left = HELD_BYTES - 4 * 2 * windows.length * tokens * hidden;
+    const most = Math.floor(Math.min(KEPT_BYTES, Math.max(left, KEPT_BYTES / 4)) / 4 / place);
     // One for what is not kept.
-    this.#places = new Float32Array(
-      place * Math.max(1, Math.min(windows.length, Math.floor(KEPT_BYTES / 4 / place)) + 1),
-    );
+    this.#places = new Float32Array(place * Math.max(1, Math.min(windows.length, most) + 1));
   }
 
   /** Place `n` of inputs of some columns. */
@@ -351,23 +357,15 @@ class Run {
 
   #norm(part: Part, layer?: number): Float32Array {
     const name = nameOfPart(part, layer);
-    const { dtype, shape: [length] } = this.source.find(name)!;
-    return this.#read(name, dtype, 0, length);
+    return readWeights(this.source, name, 0, new Float32Array(this.source.find(name)!.shape[0]));
   }
 
-  /** Rows of a matrix of the float model. */
+  /** Rows of a matrix of the float model, which are there until the next are read. */
   #weights(name: string, first: number, rows: number): Rows {
-    const { dtype, shape: [, columns] } = this.source.find(name)!;
-    return this.#read(name, dtype, first * columns, rows * columns);
-  }
-
-  #read(name: string, dtype: string, first: number, count: number): Rows {
-    const format = FORMATS.get(dtype)!;
-    const bytes = new Uint8Array(count * format.blockBytes);
-    this.source.read(name, first * format.blockBytes, bytes);
-    const values = new Float32Array(count);
-    format.decode(new DataView(bytes.buffer), 0, count, values);
-    return values;
+    const { shape: [, columns] } = this.source.find(name)!;
+    const count = rows * columns;
+    if (this.#rows.length < count) this.#rows = new Float32Array(count);
+    return readWeights(this.source, name, first * columns, this.#rows.subarray(0, count));
   }
 }
 

@@ -171,6 +171,22 @@ export function loaderOf(
   };
 }
 
+/** Bytes of a tensor that are read at once. */
+const READ_BYTES = 1 << 20;
+
+/** Fills `values` with the weights of a tensor from number `first` on. */
+export function readWeights(source: TensorSource, name: string, first: number, values: Rows): Rows {
+  const format = FORMATS.get(source.find(name)!.dtype)!;
+  const most = READ_BYTES / format.blockBytes;
+  const bytes = new Uint8Array(Math.min(most, values.length) * format.blockBytes);
+  for (let at = 0; at < values.length; at += most) {
+    const count = Math.min(most, values.length - at);
+    source.read(name, (first + at) * format.blockBytes, bytes.subarray(0, count * format.blockBytes));
+    format.decode(new DataView(bytes.buffer), 0, count, values.subarray(at, at + count));
+  }
+  return values;
+}
+
 /**
  * Each row x / sqrt(mean(x^2) + eps) * weight, as {@link Operations} computes it: the sum of squares in binary64, over four
  * interleaved partial sums.

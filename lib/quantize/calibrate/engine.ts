@@ -79,8 +79,19 @@ export class Engine implements Calibration {
     const fitting = Math.floor(PANEL_BYTES / (PANEL * n * 2 * 4));
     const room = Math.min(Math.max(fitting, 1), PANELS) * PANEL;
     const raw = PANEL * Math.max(n, residual) * 4;
-    const record = {
+    const sums = {
       columns: n,
+      residual,
+      h: take(n * n * 8),
+      c: target ? take(n * n * 8) : 0,
+      p: residual > 0 ? take(n * residual * 8) : 0,
+      diagonal: take(n * TILE * 8),
+      pivots: take(n * 8),
+    };
+    const scratchBytes = this.#threads.scratchBytes(n);
+    const scratch = Array.from({ length: this.#threads.count }, () => take(scratchBytes));
+    const shared = take(0);
+    const inputs = {
       raw: take(raw),
       raw0: take(raw),
       factors: take(PANEL * 4),
@@ -88,20 +99,17 @@ export class Engine implements Calibration {
       x: take(room * n * 4),
       d: target ? take(room * n * 4) : 0,
       e: take(room * residual * 4),
-      residual,
-      h: take(n * n * 8),
-      c: target ? take(n * n * 8) : 0,
-      p: residual > 0 ? take(n * residual * 8) : 0,
-      diagonal: take(n * TILE * 8),
-      pivots: take(n * 8),
-      h32: take(n * n * 4),
-      u32: take(n * n * 4),
-      hInverse: take(n * 4),
-      uInverse: take(n * 4),
     };
-    const scratchBytes = this.#threads.scratchBytes(n);
-    const scratch = Array.from({ length: this.#threads.count }, () => take(scratchBytes));
-    const end = take(0);
+    // What is made of the sums takes the place of the inputs, which are not needed any more.
+    const again = this.#areas(shared, n);
+    const factored = {
+      h32: again(n * n * 4),
+      u32: again(n * n * 4),
+      hInverse: again(n * 4),
+      uInverse: again(n * 4),
+    };
+    const end = again(0);
+    const record = { ...sums, ...inputs, ...factored };
     const bytes = new Uint8Array(this.#threads.memory.buffer);
     for (const [at, length] of [[record.h, n * n], [record.c, target ? n * n : 0], [record.p, n * residual]]) {
       bytes.fill(0, at, at + length * 8);
