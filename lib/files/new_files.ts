@@ -18,6 +18,9 @@ const TEMPORARY = /^\..+\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.(?:partia
 /** A partial file that has not been modified for this long was left by a killed process. */
 const STALE_MS = 600_000;
 
+/** How often a process says that its partial files are not stale: it may compute for long before it writes again. */
+const TOUCH_MS = 60_000;
+
 /** The limit for waiting for a lock: another process holds it for a few renames only. */
 const LOCK_MS = 10_000;
 
@@ -54,7 +57,8 @@ interface Pending extends NewFile {
 
 /**
  * New files of one directory. They are written under temporary names in the same file system; {@link commit} syncs and
- * renames them, {@link abort} removes them. If declared with `using`, files that were not committed are removed.
+ * renames them, {@link abort} removes them. If declared with `using`, files that were not committed are removed. Until then
+ * a timer keeps them young, so that no other process takes them for stale.
  */
 export class NewFiles {
   readonly #directory: string;
@@ -62,6 +66,7 @@ export class NewFiles {
   #files: Pending[] = [];
   /** The directories that were created, outermost first. */
   #made: string[] = [];
+  #timer?: ReturnType<typeof setInterval>;
 
   /**
    * Creates `directory` and its parents if they are missing.
@@ -95,6 +100,7 @@ export class NewFiles {
       const file = system.open(partial, "create");
       const created = { file, partial, inode: inodeOf(file.stat()) };
       this.#files.push({ ...created, name, bytes });
+      this.#timer ??= setInterval(() => this.#touch(), TOUCH_MS);
       return created;
     } catch (cause) {
       throw systemError(`cannot create ${partial}`, cause, partial);
@@ -159,7 +165,13 @@ export class NewFiles {
     this.abort();
   }
 
+  #touch(): void {
+    for (const { file } of this.#files) quietly(() => file.touch(Date.now()));
+  }
+
   #close(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
     for (const { file } of this.#files) quietly(() => file.close());
     this.#files = [];
   }

@@ -41,6 +41,8 @@ export interface SystemFile extends Disposable {
   stat(): FileInfo;
   /** Makes what was written durable. */
   sync(): void;
+  /** Sets when it was last modified, in milliseconds since 1970. */
+  touch(time: number): void;
   /**
    * Locks the file until it is closed.
    *
@@ -120,6 +122,10 @@ class DenoFile implements SystemFile {
 
   sync(): void {
     this.#file.syncSync();
+  }
+
+  touch(time: number): void {
+    this.#file.utimeSync(time / 1000, time / 1000);
   }
 
   tryLock(): boolean {

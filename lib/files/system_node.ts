@@ -43,6 +43,10 @@ class NodeFile implements SystemFile {
     builtin("fs").fsyncSync(this.descriptor);
   }
 
+  touch(time: number): void {
+    builtin("fs").futimesSync(this.descriptor, time / 1000, time / 1000);
+  }
+
   tryLock(): boolean {
     throw new Error("Node has no locks of files");
   }

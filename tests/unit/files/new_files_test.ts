@@ -287,3 +287,58 @@ Deno.test("NewFiles removes the temporary files that killed processes left, and 
     next.commit();
     assertEquals(tree(directory), left(["one"]));
   }));
+
+Deno.test("NewFiles keeps its temporary files young while it computes, on a made-up clock", () =>
+  inTemporary((directory) => {
+    const { setInterval, clearInterval } = globalThis;
+    const { now } = Date;
+    const timers = new Map<number, { tick: () => void; interval: number; next: number }>();
+    let time = now();
+    let made = 0;
+    /** Lets time pass, with its ticks. */
+    const pass = (minutes: number) => {
+      const end = time + minutes * 60_000;
+      for (;;) {
+        const next = [...timers.values()].filter(({ next }) => next <= end).sort((a, b) => a.next - b.next)[0];
+        if (next === undefined) break;
+        time = next.next;
+        next.next += next.interval;
+        next.tick();
+      }
+      time = end;
+    };
+    Date.now = () => time;
+    Object.assign(globalThis, {
+      setInterval: (tick: () => void, interval: number) => {
+        timers.set(++made, { tick, interval, next: time + interval });
+        return made;
+      },
+      clearInterval: (id: number) => void timers.delete(id),
+    });
+    try {
+      const files = new NewFiles(directory);
+      files.write("one", utf8("1"));
+      // Nothing is written for five hours, and other processes write here meanwhile.
+      for (let n = 0; n < 10; n++) {
+        pass(30);
+        new NewFiles(directory).abort();
+      }
+      files.commit();
+      assertEquals([tree(directory), timers.size], [["one"], 0]);
+
+      const killed = new NewFiles(directory);
+      killed.write("two", utf8("2"));
+      pass(1);
+      timers.clear();
+      pass(9);
+      new NewFiles(directory).abort();
+      assertEquals(tree(directory).length, 2);
+      pass(2);
+      new NewFiles(directory).abort();
+      assertEquals(tree(directory), ["one"]);
+      killed.abort();
+    } finally {
+      Object.assign(globalThis, { setInterval, clearInterval });
+      Date.now = now;
+    }
+  }));

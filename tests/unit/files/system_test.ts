@@ -24,6 +24,8 @@ function use(system: System, directory: string): unknown[] {
   {
     using file = system.open(path("a/file"), "write");
     file.writeAt(1, Uint8Array.of(7));
+    file.touch(1_234_567_890_000);
+    seen.push(file.stat().mtime?.getTime());
   }
   {
     using file = system.open(path("a/file"), "read");
