@@ -4,7 +4,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import config from "../../deno.json" with { type: "json" };
-import { KEYS } from "../support/attested.ts";
+import { KEYS as PEM } from "../support/attested.ts";
 import { inTemporary, removeIfThere } from "../support/files.ts";
 import { needs } from "../support/needs.ts";
 import { rabbit } from "../support/program.ts";
@@ -64,7 +64,7 @@ for (const { path, text } of PAGES) {
       const settings = { chat_template: "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}" };
       Deno.writeTextFileSync(`${cwd}/smol/tokenizer_config.json`, JSON.stringify(settings));
       Deno.writeTextFileSync(`${cwd}/opticks.txt`, OPTICKS);
-      for (const key of ["pem", "pub"]) Deno.copyFileSync(`${KEYS}p256.${key}`, `${cwd}/key.${key}`);
+      for (const key of ["pem", "pub"]) Deno.copyFileSync(`${PEM}p256.${key}`, `${cwd}/key.${key}`);
       for (const bits of ["4", "8"]) {
         assertEquals((await rabbit(cwd, ["quantize", "smol", `smol-q${bits}`, "--bits", bits])).code, 0);
       }
