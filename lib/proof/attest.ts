@@ -19,8 +19,8 @@ import { measureKept, measureText, readGivenText } from "./measure.ts";
 import { type Phase, phasesOf } from "./phase.ts";
 import {
   type Derivation,
-  GIT_FILES,
   isTime,
+  LEFT_OUT,
   type Program,
   serializeStatement,
   type StatedMethod,
@@ -108,7 +108,7 @@ export async function attestIn(
   const float = given.length > 0 ? openModel(sourcePath) : undefined;
   const models = float && { float, quant: openQuantized(path, float) };
   const own = output === undefined ? undefined : pathWithin(checkpoint.directory, output);
-  const ignored = [...GIT_FILES, ...own === undefined ? [] : [own]];
+  const ignored = [...LEFT_OUT, ...own === undefined ? [] : [own]];
   const names = filesIn(checkpoint.directory, ignored);
   const { files, tensors } = await phase("digests", sizeOf(checkpoint.directory, names), "bytes", (watch) => {
     return digestsOf(checkpoint, names, watch);

@@ -52,6 +52,7 @@ const MAX_BYTES = 200_000_000;
  * Derives every file of a checkpoint that its source determines, and compares.
  *
  * @param files the digests of all files of the checkpoint
+ * @param checkSource gets the digests of all files of the source, before anything is derived
  * @throws {CheckpointError} a file is not what the source gives; names the file, and what in it
  */
 export async function derive(
@@ -60,7 +61,12 @@ export async function derive(
   files: readonly NamedDigest[],
   { rederive = false, calibrate = "self", threads }: DeriveOptions,
   phase: Phase,
+  checkSource?: (files: readonly NamedDigest[]) => void,
 ): Promise<Derived> {
+  const of = await phase("source", sizeOf(source.directory, namesOf(source)), "bytes", (watch) => {
+    return digestsOf({ ...source, tensors: [] }, namesOf(source), watch);
+  });
+  checkSource?.(of.files);
   const against = await phase("derive", bytesOf(checkpoint), "bytes", (watch) => {
     return verifyAgainst(checkpoint, source, { threads, ...watch });
   });
@@ -70,11 +76,8 @@ export async function derive(
     checkpoint,
     planQuantize(source, checkpoint.width, quantization?.method === "signed" ? "signed" : "absmax"),
   );
-  const of = await phase("source", sizeOf(source.directory, namesOf(source)), "bytes", (watch) => {
-    return digestsOf({ ...source, tensors: [] }, namesOf(source), watch);
-  });
   const copied = checkCopies(checkpoint, source, of.files, files);
-  if (quantization !== undefined) checkSource(checkpoint, source, quantization, of.files);
+  if (quantization !== undefined) checkDescribed(checkpoint, source, quantization, of.files);
   if (rederive) await runAgain(checkpoint, source, calibrate, threads, phase);
   const [weights, index, description] = [
     checkpoint.files.map(({ path }) => basename(path)),
@@ -150,7 +153,7 @@ function checkCopies(
 }
 
 /** Checks that quantization.json names the source. */
-function checkSource(
+function checkDescribed(
   { directory }: Checkpoint,
   source: Checkpoint,
   quantization: Quantization,

@@ -21,6 +21,9 @@ const VERSION = 1;
 /** Files of git, which are no part of a model. */
 export const GIT_FILES: readonly string[] = [".git", ".gitattributes", ".github", ".gitignore"];
 
+/** What a statement leaves out: also the record that Hugging Face's tools keep of a download. */
+export const LEFT_OUT: readonly string[] = [".cache/huggingface", ...GIT_FILES];
+
 /** A file or a text and its SHA-256. */
 export interface NamedDigest {
   /** A path relative to the directory, with slashes; the name alone of what is not in the checkpoint. */
@@ -234,6 +237,7 @@ function serializationOf(predicate: JsonFields): Pick<Statement, "ignored" | "li
   fields.word("method", ["files"]);
   fields.word("hash_type", ["sha256"]);
   const ignored = fields.has("ignore_paths") ? fields.texts("ignore_paths") : [];
+  if (new Set(ignored).size < ignored.length) throw fields.fail("ignore_paths", "has a path twice");
   for (const name of ignored) {
     const [first] = relative(fields, "ignore_paths", name).split("/");
     if (/\.safetensors$/.test(first) || [...COMPANIONS, INDEX_FILE, QUANTIZATION_FILE].includes(first)) {
@@ -243,11 +247,11 @@ function serializationOf(predicate: JsonFields): Pick<Statement, "ignored" | "li
   return { ignored, links: fields.flag("allow_symlinks") };
 }
 
-/** Checks that a statement of rabbit leaves out nothing but files of git and its own. */
+/** Checks that a statement of rabbit leaves out nothing but {@link LEFT_OUT} and itself. */
 function checkUsual(fields: JsonFields, { ignored, links }: Pick<Statement, "ignored" | "links">): void {
   if (links) throw fields.fail("allow_symlinks", "expected false");
-  if (ignored.length > GIT_FILES.length + 1 || GIT_FILES.some((name, n) => name !== ignored[n])) {
-    throw fields.fail("ignore_paths", `expected ${GIT_FILES.join(", ")}, and at most the statement itself`);
+  if (ignored.length > LEFT_OUT.length + 1 || LEFT_OUT.some((name, n) => name !== ignored[n])) {
+    throw fields.fail("ignore_paths", `expected ${LEFT_OUT.join(", ")}, and at most the statement itself`);
   }
 }
 

@@ -5,8 +5,9 @@
  */
 
 import { basename } from "@std/path/basename";
+import { join } from "@std/path/join";
 import { CheckpointError, quote, RabbitError } from "../errors.ts";
-import { readText } from "../files/read.ts";
+import { exists, readText, stat } from "../files/read.ts";
 import { bytesOf, type Checkpoint, openCheckpoint } from "../format/checkpoint.ts";
 import { isObject, JsonFields } from "../format/json_fields.ts";
 import { quantizationOf } from "../format/quantization.ts";
@@ -26,6 +27,7 @@ import { type Phase, phasesOf } from "./phase.ts";
 import {
   type Derivation,
   GIT_FILES,
+  LEFT_OUT,
   type MeasuredText,
   type NamedDigest,
   parseStatement,
@@ -109,6 +111,7 @@ export async function verifyAttestationIn(
   if (key !== undefined) await checkSignature(fields, bundle!, key);
   const files = await checkFiles(checkpoint, attestation, statement, phase);
   const { derivation } = statement;
+  const fail = (field: string, problem: string) => fields.fail(`rabbit ${field}`, problem);
   let derived: Derived | undefined;
   let verified: Verified;
   if (source === undefined) {
@@ -116,12 +119,13 @@ export async function verifyAttestationIn(
       return verify(checkpoint, { threads: how.threads, ...watch });
     });
   } else {
-    derived = await derive(checkpoint, source, files, how, phase);
+    derived = await derive(checkpoint, source, files, how, phase, (found) => {
+      if (derivation !== undefined) checkSource(against!, found, derivation, fail);
+    });
     verified = derived.against;
   }
-  const fail = (field: string, problem: string) => fields.fail(`rabbit ${field}`, problem);
   if (derivation !== undefined) checkStated(checkpoint, verified, derivation, fail);
-  if (derivation !== undefined && derived !== undefined) checkDerived(against!, derived, derivation, fail);
+  if (derivation !== undefined && derived !== undefined) checkDerived(derived, derivation, fail);
   const given = await Promise.all(texts.map(readGivenText));
   const wanted = given.map((text) => statedText(text, derivation, fail));
   if (given.length > 0) await checkFigures(path, against!, given, wanted, derivation!, how.threads, phase, fail);
@@ -179,6 +183,16 @@ async function checkFiles(
 ): Promise<NamedDigest[]> {
   const { directory } = checkpoint;
   const own = pathWithin(directory, path);
+  // A statement leaves itself out; a copy of it may be verified.
+  for (const name of derivation === undefined ? [] : ignored.slice(LEFT_OUT.length)) {
+    const there = join(directory, name);
+    if (
+      name === own || !exists(there) || stat(there).isFile && readText(there, MAX_BYTES) === readText(path, MAX_BYTES)
+    ) {
+      continue;
+    }
+    throw new CheckpointError({ path, field: "ignore_paths" }, `leaves out ${quote(name)}, which is not the statement`);
+  }
   const names = filesIn(directory, [...GIT_FILES, ...ignored, ...own === undefined ? [] : [own]], links);
   const fail = (name: string, problem: string) => {
     return new CheckpointError({ path, field: `resources ${quote(name)}` }, problem);
@@ -232,9 +246,9 @@ function checkStated(checkpoint: Checkpoint, { digest }: Verified, stated: Deriv
   checkClaims(checkpoint, stated, fail);
 }
 
-/** Compares source and derivation. */
-function checkDerived(path: string, found: Derived, stated: Derivation, fail: Fail): void {
-  for (const { name, sha256 } of found.source) {
+/** Compares the files of the source. */
+function checkSource(path: string, found: readonly NamedDigest[], stated: Derivation, fail: Fail): void {
+  for (const { name, sha256 } of found) {
     const wanted = stated.source.find((file) => file.name === name)?.sha256;
     const field = `resolvedDependencies ${quote(name)}`;
     if (wanted === undefined) throw fail(field, `is missing, but ${path} has it: is it another source?`);
@@ -242,10 +256,14 @@ function checkDerived(path: string, found: Derived, stated: Derivation, fail: Fa
       throw fail(field, `has the SHA-256 ${wanted}, but that of ${path} has ${sha256}: it is another source`);
     }
   }
-  const extra = stated.source.find(({ name }) => !found.source.some((file) => file.name === name));
+  const extra = stated.source.find(({ name }) => !found.some((file) => file.name === name));
   if (extra !== undefined) {
     throw fail(`resolvedDependencies ${quote(extra.name)}`, `is not in ${path}: is it another source?`);
   }
+}
+
+/** Compares what was derived. */
+function checkDerived(found: Derived, stated: Derivation, fail: Fail): void {
   if (stated.rms !== found.rms) throw fail("rms", `is ${stated.rms}, but ${found.rms} was found`);
   // The statement may say less of a calibrated checkpoint, or more than was derived now.
   if ([found.least, found.most].every((names) => !sameNames(names, stated.derived))) {

@@ -24,6 +24,7 @@ needs(
       const { float, quant } = await attestedModel(directory);
       write(`${quant}/a`, { "b.txt": "" });
       write(quant, { "a.txt": "", ".gitignore": "" });
+      write(`${quant}/.cache/huggingface`, { ".gitignore": "*" });
       for (const path of [`${directory}/quant.sig`, `${quant}/model.sig`]) {
         for (const key of ["p256.pem", "sec1.pem"]) {
           await done("attest", quant, "--against", float, "--key", KEYS + key, "--out", path, "--force");

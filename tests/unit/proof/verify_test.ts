@@ -25,9 +25,19 @@ test("a signed statement in the checkpoint's directory is verified with the key,
   const path = `${quant}/model.sig`;
   const { bytes } = await attest(quant, float, { key: `${KEYS}sec1.pem`, output: path, threads: 1 });
   Deno.writeFileSync(path, bytes);
+  // What git and Hugging Face's tools keep is no part of the checkpoint.
+  write(quant, { ".gitattributes": "" });
+  write(`${quant}/.cache/huggingface/download`, { "config.json.metadata": "" });
   const check = async (options: VerifyAttestationOptions) => (await verifyAttestation(quant, path, options)).signature;
   assertEquals(await check({ publicKey: `${KEYS}p256.pub` }), "valid");
   assertEquals(await check({}), "unchecked");
+  // A copy is the same statement; another file of the name that it leaves out is not.
+  const copy = `${directory}/copy.sig`;
+  Deno.writeFileSync(copy, bytes);
+  assertEquals((await verifyAttestation(quant, copy)).signature, "unchecked");
+  Deno.writeTextFileSync(path, "x");
+  await assertRejects(() => verifyAttestation(quant, copy), CheckpointError, 'leaves out "model.sig", which is not');
+  Deno.writeFileSync(path, bytes);
   await assertRejects(
     () => check({ publicKey: `${KEYS}other.pub` }),
     CheckpointError,
@@ -72,11 +82,13 @@ test("a statement of another file, another source, another rule or another text 
   await quantize(float, other, { bits: 4, threads: 1 });
   await refuse('resources "model.safetensors": is stated with the SHA-256', other);
   const source = variant(`${directory}/source`, float, {
-    tensors: (entries) => entries.map((entry) => ({ ...entry, bytes: entry.bytes.map((byte) => byte) })),
-    config: { architectures: ["LlamaForCausalLM"], note: 1 },
+    tensors: (entries) =>
+      entries.map((entry) => ({ ...entry, bytes: entry.bytes.map((byte, n) => n === 0 ? byte ^ 1 : byte) })),
     files: { "tokenizer.json": Deno.readTextFileSync(`${float}/tokenizer.json`) },
   });
-  await refuse("is not the file of", quant, { against: source });
+  Deno.copyFileSync(`${float}/config.json`, `${source}/config.json`);
+  await refuse(`of ${source} has `, quant, { against: source });
+  await refuse("it is another source", quant, { against: source });
   change(path, ({ predicate: { rabbit } }) => rabbit.resolvedDependencies[1].digest.sha256 = "0".repeat(64));
   await refuse('resolvedDependencies "model.safetensors": has the SHA-256 000', quant, { against: float });
   restore();
