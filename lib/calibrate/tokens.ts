@@ -26,7 +26,8 @@ export function windowsOfTexts(texts: readonly TextIds[], tokens: number, window
   const random = new SplitMix64(seed);
   const cut = texts.map(({ name, ids }) => {
     if (ids.length < window) {
-      throw new RabbitError(`${name} has ${ids.length} tokens, a window has ${window}; use a longer text`);
+      const tokens = ids.length === 1 ? "1 token" : `${ids.length} tokens`;
+      throw new RabbitError(`${name} has ${tokens}, a window has ${window}; use a longer text`);
     }
     const windows = Array.from({ length: Math.floor(ids.length / window) }, (_, n) => n * window);
     return shuffled(windows, random).map((start) => ids.slice(start, start + window));

@@ -17,7 +17,8 @@ import { type Arguments, COUNT, type Detail, FILE, type Flags, type Values } fro
 import { methodFields, warnOfOverlap } from "./calibrate.ts";
 import type { Part } from "../quantize/parts.ts";
 import { UsageError } from "./errors.ts";
-import { memory, memoryFor, textIds, tokenizerFor } from "./model.ts";
+import { scoredIds } from "../library/prompt.ts";
+import { memory, memoryFor, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
 
 /** The size limit of a text: hours of work even for a small model. */
@@ -96,7 +97,6 @@ export function textOf(
  * @throws {UsageError} the text is too short, or the window or the stride is too large for a model
  */
 export function openText(asked: Asked, models: readonly Model[]): WindowedFile {
-  const [{ config }] = models;
   const longest = Math.min(...models.map(({ config }) => longestContext(config)));
   const window = asked.window ?? Math.min(WINDOW, longest);
   if (window > longest) {
@@ -111,7 +111,7 @@ export function openText(asked: Asked, models: readonly Model[]): WindowedFile {
   }
   const content = readText(asked.path, MAX_TEXT_BYTES);
   const tokenizer = tokenizerFor("text", models[0], "copy them there", "leave --text out");
-  const ids = textIds(tokenizer, content, asked.path, config);
+  const ids = scoredIds(asked.path, content, tokenizer, models[0]);
   return { file: asked.path, ids, window, stride, windows: windowsOf(ids.length, window, stride) };
 }
 
@@ -194,7 +194,7 @@ async function comparePart(
 ): Promise<number> {
   const numbers = windowsOfPart(text, part);
   const windows = numbers.map((window) => text.windows[window]);
-  const run = { ...await describeText(float, quant, text), quantization: methodFields(quant.checkpoint) };
+  const run = { ...await describeText(float, quant, text), quantization: await methodFields(quant.checkpoint) };
   const measured = windows.length === 0 ? [] : await withBar(
     "compare",
     fedTokens(windows),

@@ -14,7 +14,7 @@ import {
   Refusal,
   SystemError,
 } from "../errors.ts";
-import { ClosedPipe, Interrupted, NotSound, UsageError } from "./errors.ts";
+import { ClosedPipe, Interrupted, NotSound } from "./errors.ts";
 
 /** The remedies that are flags, by the code of an error. */
 const ADVICE: Readonly<Partial<Record<Code, string>>> = {
@@ -32,8 +32,9 @@ const KINDS = [
   [Refusal, "output"],
   [LimitError, "limit"],
   [NumericError, "numeric"],
-  [UsageError, "usage"],
   [Interrupted, "interrupted"],
+  // The command line's own, and what the library refuses of what it is given.
+  [RabbitError, "usage"],
 ] as const;
 
 /** An error as the command line reports it. */

@@ -5,7 +5,6 @@
  */
 
 import { join } from "@std/path/join";
-import type { Config } from "../model/config.ts";
 import type { Checkpoint } from "../format/checkpoint.ts";
 import type { Model } from "../model/load.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
@@ -13,6 +12,7 @@ import { unreadVocabulary } from "../text/tokenizer_files.ts";
 import { CheckpointError } from "../errors.ts";
 import { exists } from "../files/read.ts";
 import published from "../measure/published.json" with { type: "json" };
+import { checkIds } from "../library/prompt.ts";
 import { processStatus } from "../libc.ts";
 import { type Arguments, type Flags, TEXT, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
@@ -36,7 +36,8 @@ export const PROMPT_FLAGS = {
  * by that of SmolLM2.
  *
  * @param encode converts a text to ids
- * @throws {UsageError} the prompt is empty, or an id is not in the vocabulary
+ * @throws {UsageError} the prompt is empty
+ * @throws {RabbitError} an id is not in the vocabulary
  */
 export async function promptOf(
   { values: { ids, prompt: given } }: Arguments<Values<typeof PROMPT_FLAGS>>,
@@ -47,33 +48,13 @@ export async function promptOf(
 ): Promise<number[]> {
   if (given !== undefined && ids !== undefined) throw new UsageError("--ids and --prompt exclude each other");
   if (ids === undefined && given === undefined && !exists(join(model.checkpoint.directory, "tokenizer.json"))) {
-    checkIds("the default prompt", PUBLISHED_PROMPT, model.config, "; give --ids");
+    checkIds("the default prompt", PUBLISHED_PROMPT, model, "; give --ids");
     return [...PUBLISHED_PROMPT];
   }
   const prompt = ids === undefined ? await encode(given ?? published.prompt) : parseIds(ids);
   if (prompt.length === 0) throw new UsageError("the prompt is empty");
-  checkIds("the prompt", prompt, model.config);
+  checkIds("the prompt", prompt, model);
   return prompt;
-}
-
-/** @throws {UsageError} an id is not in the vocabulary */
-function checkIds(what: string, ids: readonly number[], { vocabulary }: Config, advice = ""): void {
-  const outside = ids.find((id) => !(id < vocabulary));
-  if (outside !== undefined) {
-    throw new UsageError(`${what} has the id ${outside}, the vocabulary ends at ${vocabulary - 1}${advice}`);
-  }
-}
-
-/** Converts a text to ids, without special tokens. @throws {UsageError} fewer than two, or not in the vocabulary */
-export function textIds(tokenizer: Tokenizer, text: string, what: string, config: Config): number[] {
-  const ids = tokenizer.encode(text);
-  checkIds(what, ids, config);
-  if (ids.length < 2) {
-    throw new UsageError(
-      `${what}: expected at least 2 tokens, found ${ids.length}; the first one of a window is not scored`,
-    );
-  }
-  return ids;
 }
 
 /**

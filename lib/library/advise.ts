@@ -28,7 +28,7 @@ import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { calibratedPlan, checkApart } from "./advise_calibrated.ts";
 import { type CalibrationOptions, planCalibration } from "./calibration.ts";
 import { PROMPTS, TEXT } from "./advise_text.ts";
-import { textIds, tokenizerOf } from "./prompt.ts";
+import { scoredIds, tokenizerOf } from "./prompt.ts";
 
 /** The number of prompts of a model without a tokenizer, and of the token ids of each. */
 const ID_PROMPTS = 8;
@@ -147,8 +147,8 @@ export function taskOf(
   if (tokenizer === undefined) return { prompts: idPrompts(model.config.vocabulary) };
   const name = given.text === TEXT ? "the built-in text" : given.name;
   return {
-    prompts: PROMPTS.map((prompt) => textIds(`the prompt ${JSON.stringify(prompt)}`, prompt, tokenizer, model)),
-    text: { name: given.name, ids: textIds(name, given.text, tokenizer, model) },
+    prompts: PROMPTS.map((prompt) => scoredIds(`the prompt ${JSON.stringify(prompt)}`, prompt, tokenizer, model)),
+    text: { name: given.name, ids: scoredIds(name, given.text, tokenizer, model) },
   };
 }
 

@@ -21,7 +21,7 @@ import { LlamaGroup } from "../model/group.ts";
 import { BATCH, type Llama } from "../model/llama.ts";
 import { loadInTurns, type Model, openModel, openQuantized } from "../model/load.ts";
 import { openAny } from "../gguf/open.ts";
-import { checkPrompt, idsOf, textIds, tokenizerOf } from "./prompt.ts";
+import { checkPrompt, idsOf, scoredIds, tokenizerOf } from "./prompt.ts";
 
 /** The default number of tokens of an answer. */
 export const COMPARE_STEPS = 8;
@@ -160,7 +160,7 @@ export async function compareText(
   if (!(Number.isInteger(stride) && stride >= 1 && stride <= window)) {
     throw new RangeError(`stride ${stride}: expected a whole number from 1 to the window of ${window}`);
   }
-  const ids = textIds("the text", text, tokenizerOf(model), model);
+  const ids = scoredIds("the text", text, tokenizerOf(model), model);
   const windows = windowsOf(ids.length, window, stride);
   const [divergence] = await predictText(model, [other], { ids, window, windows }, { threads, signal, progress });
   return divergence;

@@ -50,20 +50,30 @@ export function idsOf(
   return ids;
 }
 
-/**
- * Converts a text to token ids, without special tokens. @throws {RabbitError} fewer than two, or not in the vocabulary
- */
+/** Converts a text to token ids, without special tokens. @throws {RabbitError} one is not in the vocabulary */
 export function textIds(what: string, text: string, tokenizer: Tokenizer, model: Model): number[] {
   const ids = tokenizer.encode(text);
   checkIds(what, ids, model);
+  return ids;
+}
+
+/** As {@link textIds}, for a text that is scored. @throws {RabbitError} it has fewer than two tokens */
+export function scoredIds(what: string, text: string, tokenizer: Tokenizer, model: Model): number[] {
+  const ids = textIds(what, text, tokenizer, model);
   if (ids.length >= 2) return ids;
   throw new RabbitError(
     `${what}: expected at least 2 tokens, found ${ids.length}; the first one of a window is not scored`,
   );
 }
 
-function checkIds(what: string, ids: readonly number[], { config: { vocabulary } }: Model): void {
+/** @param advice what to do, after a semicolon @throws {RabbitError} an id is not in the vocabulary */
+export function checkIds(
+  what: string,
+  ids: readonly number[],
+  { config: { vocabulary } }: Pick<Model, "config">,
+  advice = "",
+): void {
   const outside = ids.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabulary));
   if (outside === undefined) return;
-  throw new RabbitError(`${what} has the id ${outside}, the vocabulary ends at ${vocabulary - 1}`);
+  throw new RabbitError(`${what} has the id ${outside}, the vocabulary ends at ${vocabulary - 1}${advice}`);
 }

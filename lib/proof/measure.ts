@@ -15,7 +15,7 @@ import { threadCount } from "../kernels/workers.ts";
 import { taskOf } from "../library/advise.ts";
 import { textDigest } from "../library/calibration.ts";
 import { predictText } from "../library/compare.ts";
-import { textIds, tokenizerOf } from "../library/prompt.ts";
+import { scoredIds, tokenizerOf } from "../library/prompt.ts";
 import { ANSWER_STEPS, measureAnswers } from "../measure/advise.ts";
 import { LOGIT_ROWS } from "../measure/group.ts";
 import { predictionFigures } from "../measure/metrics.ts";
@@ -70,7 +70,7 @@ export async function measureText(
   if (window > longest || stride > window) {
     throw new LimitError(`a window of ${window} and a stride of ${stride} tokens, the model's context is ${longest}`);
   }
-  const ids = textIds(path, content, tokenizerOf(float), float);
+  const ids = scoredIds(path, content, tokenizerOf(float), float);
   const windows = windowsOf(ids.length, window, stride);
   const [measured] = await phase("text", fedTokens(windows), "tokens", (watch) => {
     return predictText(float, [quant], { ids, window, windows }, { threads, ...watch });

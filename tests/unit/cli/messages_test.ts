@@ -1,7 +1,7 @@
 import { assertEquals, assertMatch } from "@std/assert";
 import { Interrupted, NotSound, UsageError } from "../../../lib/cli/errors.ts";
 import { complaintOf, statusOf } from "../../../lib/cli/messages.ts";
-import { CheckpointError, LimitError, NumericError, Refusal, SystemError } from "../../../lib/errors.ts";
+import { CheckpointError, LimitError, NumericError, RabbitError, Refusal, SystemError } from "../../../lib/errors.ts";
 
 Deno.test("complaintOf says kind, place and what to do of every kind of error", () => {
   const bad = new CheckpointError({ path: "a; b", tensor: 'w"; x', field: "shape" }, 'found "; y"; use another');
@@ -35,6 +35,9 @@ Deno.test("complaintOf says kind, place and what to do of every kind of error", 
   assertEquals(rest(new LimitError("too long; use less")), ["limit", undefined, "too long; use less", "use less"]);
   assertEquals(rest(new NumericError("not finite")), ["numeric", undefined, "not finite", undefined]);
   assertEquals(rest(new UsageError("wrong")), ["usage", undefined, "wrong", undefined]);
+  assertEquals(rest(new RabbitError("has 1 token; use a longer text")), [
+    ...["usage", undefined, "has 1 token; use a longer text", "use a longer text"],
+  ]);
   assertEquals(rest(new SystemError("cannot open f: no", "f")), ["system", "f", "cannot open f: no", undefined]);
   assertEquals(rest(new Interrupted("SIGINT", 130))[0], "interrupted");
   assertEquals(rest(new TypeError("oops"))[0], "internal");
