@@ -63,6 +63,8 @@ export type Code =
   | "stale"
   /** The path of an output file exists and is not a file. */
   | "not-a-file"
+  /** The path of an output directory exists and is not a directory. */
+  | "not-a-directory"
   /** A weight is too large for the requested dtype of an import; F32 can represent it. */
   | "overflow"
   /** rabbit does not know llama.cpp's name for the pre-tokenizer (`pre`). */

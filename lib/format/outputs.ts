@@ -32,6 +32,13 @@ export function checkOutput(
   force: boolean,
 ): Seen {
   checkPath("the output directory", directory);
+  if (exists(directory) && !stat(directory).isDirectory) {
+    throw new Refusal(
+      "not-a-directory",
+      directory,
+      `${directory} is a file, and the checkpoint needs a directory; choose another name`,
+    );
+  }
   const seen = look(directory, [...names, MODEL_FILE, INDEX_FILE, INCOMPLETE_FILE, ...BESIDE]);
   const there = (name: string) => seen.get(name) !== undefined;
   if (source !== undefined) checkSource(directory, source);

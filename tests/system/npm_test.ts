@@ -67,7 +67,7 @@ needs(
       assertEquals(inNode.missing, [true, "cannot open DIR/nothing: no such file or directory"]);
       assertEquals(inNode.directory, [
         true,
-        "cannot read DIR/model.gguf/below/model.safetensors: a part of the path is not a directory",
+        "cannot read DIR/model.gguf/below: a part of the path is not a directory",
       ]);
       assertEquals(inNode.signal, [true, "stop"]);
       checkTypes(directory);
