@@ -10,8 +10,7 @@ import { isGguf } from "../gguf/parts.ts";
 import { filesBytes, openSource, planVerify, verifyGguf } from "../gguf/verify.ts";
 import type { Model } from "../model/load.ts";
 import { bytesOf, type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE } from "../format/checkpoint.ts";
-import type { PlannedCalibration } from "../library/calibration.ts";
-import { planRederivation, runRederivation } from "../library/rederive.ts";
+import { type PlannedRederivation, planRederivation, runRederivation } from "../library/rederive.ts";
 import type { Part } from "../quantize/parts.ts";
 import { type Verified, verify, verifyAgainst, type VerifyOptions } from "../quantize/verify.ts";
 import { CHECKPOINT, command, FILE, PART, THREADS } from "./arguments.ts";
@@ -147,7 +146,7 @@ async function check(checkpoint: Checkpoint, options: Options, out: Output): Pro
 
 /** Whether a calibration that runs again gives the same blocks. */
 async function runAgain(
-  planned: PlannedCalibration,
+  planned: PlannedRederivation,
   checkpoint: Checkpoint,
   threads: number,
   out: Output,

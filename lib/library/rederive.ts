@@ -29,6 +29,12 @@ export interface Rederived extends Calibrated {
   readonly difference?: { readonly tensor: string; readonly row: number; readonly block: number };
 }
 
+/** A calibration that is ready to run again. */
+export interface PlannedRederivation extends PlannedCalibration {
+  /** What quantization.json says of the first run. */
+  readonly said: Quantization;
+}
+
 /**
  * Reads what is needed to run the calibration of a checkpoint again.
  *
@@ -41,8 +47,9 @@ export async function planRederivation(
   source: Checkpoint,
   calibrate: CalibrationOptions["calibrate"],
   signal?: AbortSignal,
-): Promise<PlannedCalibration> {
-  const { version, calibration, source: files } = described(checkpoint);
+): Promise<PlannedRederivation> {
+  const said = described(checkpoint);
+  const { version, calibration, source: files } = said;
   if (version !== METHOD_VERSION) {
     throw new RabbitError(
       `${
@@ -72,7 +79,7 @@ export async function planRederivation(
     if (sha256 !== texts[n].sha256) throw differs(name, sha256, texts[n].sha256);
   }
   if (planned.windows) checkIds(checkpoint, calibration!.ids, await idsDigest(planned.windows));
-  return planned;
+  return { ...planned, said };
 }
 
 /** Compares the token ids of a calibration, which depend on the tokenizer, or on the float model's samples. */
@@ -109,7 +116,7 @@ function described(checkpoint: Checkpoint): Quantization {
  * @throws {CheckpointError} quantization.json has other token ids or losses
  */
 export async function runRederivation(
-  planned: PlannedCalibration,
+  planned: PlannedRederivation,
   checkpoint: Checkpoint,
   options: RunOptions,
 ): Promise<Rederived> {
@@ -133,9 +140,9 @@ export async function runRederivation(
     // Some files have a tied embedding twice.
     if (planned.model.config.tied && name === embedding && tensors.has(head)) compare(head, first, blocks);
   }, options);
-  const stored = described(checkpoint);
-  checkIds(checkpoint, stored.calibration!.ids, calibration.ids);
-  if (difference === undefined) checkLosses(checkpoint, stored.matrices ?? [], matrices);
+  const { said } = planned;
+  checkIds(checkpoint, said.calibration!.ids, calibration.ids);
+  if (difference === undefined) checkLosses(checkpoint, said.matrices ?? [], matrices);
   return { matrices, raised, ...difference && { difference } };
 }
 
