@@ -65,11 +65,13 @@ export class JsonFields {
   }
 
   /** A whole number. */
-  whole(field: string, least = 0): number {
+  whole(field: string, least = 0, most?: number): number {
     return this.#take(
       field,
-      `a whole number of at least ${least}`,
-      (value): value is number => Number.isSafeInteger(value) && value as number >= least,
+      most === undefined ? `a whole number of at least ${least}` : `a whole number from ${least} to ${most}`,
+      (value): value is number => {
+        return Number.isSafeInteger(value) && value as number >= least && value as number <= (most ?? Infinity);
+      },
     );
   }
 

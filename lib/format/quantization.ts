@@ -73,6 +73,9 @@ const MAX_BYTES = 200_000_000;
 /** The largest damping. */
 export const MAX_DAMPING = 100;
 
+/** The most tokens of a calibration, 32 times as many as usual: they are held in memory, and sampling them takes hours. */
+export const MAX_TOKENS = 1 << 20;
+
 const METHODS: readonly Method[] = ["signed", "calibrated", "self-calibrated"];
 
 /** The bytes of quantization.json. */
@@ -113,7 +116,7 @@ export function quantizationOf(checkpoint: Checkpoint): Quantization | undefined
     ...common,
     calibration: {
       texts,
-      tokens: calibration.whole("tokens", window),
+      tokens: calibration.whole("tokens", window, MAX_TOKENS),
       window,
       seed: calibration.whole("seed"),
       damping: calibration.number("damping", MAX_DAMPING),

@@ -20,6 +20,7 @@ import {
   type FileDigest,
   type MatrixLoss,
   MAX_DAMPING,
+  MAX_TOKENS,
   type Method,
 } from "../format/quantization.ts";
 import { Pool } from "../kernels/pool.ts";
@@ -51,7 +52,7 @@ const TOKENS_PER_COLUMN = 10;
 export interface CalibrationOptions {
   /** The paths of texts (UTF-8), or `self`: text that is sampled from the float model. */
   readonly calibrate: "self" | readonly string[];
-  /** The most tokens to calibrate with (default 32,768). */
+  /** The most tokens to calibrate with (default 32,768; at most 1,048,576). */
   readonly tokens?: number;
   /** Tokens of a window (default 512, or the model's context where that is shorter). */
   readonly window?: number;
@@ -100,7 +101,7 @@ export async function planCalibration(plan: Plan, options: CalibrationOptions): 
       `a window of ${window} tokens is more than the model's context of ${longest}; use a smaller one`,
     );
   }
-  whole("tokens", tokens, 1);
+  whole("tokens", tokens, 1, MAX_TOKENS);
   if (tokens < window) {
     throw new LimitError(`${tokens} tokens are less than a window of ${window}; use more, or a smaller window`);
   }
