@@ -4,6 +4,7 @@
  * @module
  */
 
+import { join } from "@std/path/join";
 import {
   CALIBRATION,
   type CalibrationOptions,
@@ -13,12 +14,13 @@ import {
   textDigest,
 } from "../library/calibration.ts";
 import { readText } from "../files/read.ts";
-import { type Checkpoint, nameOf } from "../format/checkpoint.ts";
-import { quantizationOf } from "../format/quantization.ts";
+import { bytesOf, type Checkpoint, nameOf, QUANTIZATION_FILE } from "../format/checkpoint.ts";
+import { checkpointDigest } from "../quantize/digests.ts";
+import { MAX_TOKENS, quantizationOf } from "../format/quantization.ts";
 import type { Plan } from "../quantize/quantize.ts";
 import type { Raised } from "../calibrate/calibrate.ts";
 import { MAX_TEXT_BYTES } from "./compare_text.ts";
-import { type Arguments, COUNT, FILE, type Flags, type Values } from "./arguments.ts";
+import { type Arguments, FILE, type Flags, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
 import { type Output, warn, withBar } from "./output.ts";
 
@@ -38,7 +40,11 @@ export const CALIBRATE = {
 /** The flags of a calibration. */
 export const CALIBRATION_FLAGS = {
   calibrate: CALIBRATE,
-  tokens: { type: COUNT, unset: `${CALIBRATION.tokens}`, help: "the most tokens to calibrate with" },
+  tokens: {
+    type: { kind: "integer", min: 1, max: MAX_TOKENS },
+    unset: `${CALIBRATION.tokens}`,
+    help: "the most tokens to calibrate with",
+  },
   window: {
     type: { kind: "integer", min: 2 },
     unset: `${CALIBRATION.window}, or the model's context if that is less`,
@@ -58,22 +64,43 @@ export const CALIBRATION_FLAGS = {
   },
 } as const satisfies Flags;
 
-/** Prints how the blocks of a checkpoint were chosen, where quantization.json says it. */
-export function printMethod(checkpoint: Checkpoint, out: Output): void {
-  const fields = methodFields(checkpoint);
-  if (fields !== undefined) out.group("quantization", fields);
+/**
+ * Prints how the blocks of a checkpoint were chosen: see {@link methodFields}.
+ *
+ * @param most the most bytes of weights that are hashed; of more, the line says that it was not checked
+ */
+export async function printMethod(checkpoint: Checkpoint, out: Output, most = Infinity): Promise<void> {
+  const check = bytesOf(checkpoint) <= most;
+  const fields = await methodFields(checkpoint, check);
+  if (fields !== undefined) out.group("quantization", { ...fields, checked: check ? undefined : false });
 }
 
-/** How the blocks of a checkpoint were chosen, where quantization.json says it. */
-export function methodFields(
+/**
+ * How the blocks of a checkpoint were chosen, where quantization.json says it. One that describes other weights is left
+ * out, with a warning.
+ *
+ * @param check whether to hash the weights, to tell that
+ */
+export async function methodFields(
   checkpoint: Checkpoint,
-): Readonly<Record<string, string | number | undefined>> | undefined {
+  check = true,
+): Promise<Readonly<Record<string, string | number | undefined>> | undefined> {
   const quantization = quantizationOf(checkpoint);
   if (quantization === undefined) return undefined;
   const { method, version, calibration } = quantization;
   const { texts, ...parameters } = calibration ?? { texts: [] };
   const names = texts.map(({ file }) => file).join(",") || undefined;
-  return { method, version, texts: names, ...parameters };
+  const fields = { method, version, texts: names, ...parameters };
+  const digest = check ? await checkpointDigest(checkpoint) : quantization.digest;
+  if (digest === quantization.digest) return fields;
+  warn(
+    join(checkpoint.directory, QUANTIZATION_FILE),
+    `does not belong to ${
+      nameOf(checkpoint)
+    }: it describes weights of the digest ${quantization.digest}, and these have ` +
+      `${digest}; what it says of the method is left out`,
+  );
+  return undefined;
 }
 
 /**

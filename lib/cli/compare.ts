@@ -79,7 +79,7 @@ export const compareCommand = command({
     const quant = openQuantized(openAny(quantPath), float, configPath);
     const asked = textOf(args);
     // A part prints lines of JSON alone.
-    if (asked?.part === undefined) printMethod(quant.checkpoint, out);
+    if (asked?.part === undefined) await printMethod(quant.checkpoint, out);
     if (asked !== undefined) return await compareText(float, quant, asked, threads, out);
     const prompt = await promptOf(args, float);
     const given = referenceOf(args.values.reference, float.checkpoint.directory, prompt);

@@ -65,7 +65,7 @@ export const exportCommand = command({
       tokenizer: vocabulary === undefined ? "none" : vocabulary.sentencePiece ? "llama" : vocabulary.pre,
       memory: dry ? memoryFor(0) : undefined,
     });
-    printMethod(source, out);
+    await printMethod(source, out);
     if (digest !== undefined) out.line({ digest });
     return 0;
   },

@@ -10,6 +10,9 @@ import { CHECKPOINT, command } from "./arguments.ts";
 import { printMethod } from "./calibrate.ts";
 import type { Output } from "./output.ts";
 
+/** The most bytes of weights that are hashed, to tell whether quantization.json belongs to them. */
+const MAX_HASHED = 1 << 30;
+
 /** `rabbit inspect` */
 export const inspectCommand = command({
   name: "inspect",
@@ -21,7 +24,6 @@ export const inspectCommand = command({
   }],
   flags: {},
   example: "rabbit inspect SmolLM2-135M-q8",
-  // deno-lint-ignore require-await
   async run(args, out) {
     const [path] = args.positionals;
     if (isGguf(path)) return inspectGguf(path, out);
@@ -35,7 +37,7 @@ export const inspectCommand = command({
       tensors: tensors.length,
       parameters: parametersOf(tensors),
     });
-    printMethod(checkpoint, out);
+    await printMethod(checkpoint, out, MAX_HASHED);
     for (const { name, dtype, shape, bytes, file, offset } of tensors) {
       out.item("list", {
         tensor: name,

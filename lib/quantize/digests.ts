@@ -4,12 +4,14 @@
  * @module
  */
 
+import type { Hash } from "node:crypto";
 import { basename } from "@std/path/basename";
 import { readAt, reopen } from "../files/read.ts";
 import type { SystemFile } from "../files/system.ts";
 import { sha256 } from "../files/write.ts";
 import type { Checkpoint } from "../format/checkpoint.ts";
 import type { FileDigest } from "../format/quantization.ts";
+import { wholeHeader } from "../format/shards.ts";
 import { pacer, type Watch } from "../pace.ts";
 
 /** Bytes that are read at once. */
@@ -31,6 +33,23 @@ export async function fileDigests({ files }: Checkpoint, signal?: AbortSignal): 
 }
 
 /**
+ * The SHA-256 of a quantized checkpoint as one file, in hexadecimal: of shards, the file that it is without them.
+ *
+ * @throws {CheckpointError} the shards declare no width
+ * @throws {SystemError} a file can't be read, or was changed
+ */
+export async function checkpointDigest(checkpoint: Checkpoint): Promise<string> {
+  const { files } = checkpoint;
+  const hash = await sha256();
+  if (files.length > 1) hash.update(wholeHeader(checkpoint));
+  for (const { path, version, bytes, dataStart } of files) {
+    using file = reopen(path, version);
+    await hashBytes(hash, { file, path, begin: files.length > 1 ? dataStart : 0, bytes }, {});
+  }
+  return hash.digest("hex");
+}
+
+/**
  * The SHA-256 of an open file, in hexadecimal.
  *
  * @param opened the file, its path for messages, and how many bytes it has
@@ -38,19 +57,32 @@ export async function fileDigests({ files }: Checkpoint, signal?: AbortSignal): 
  * @throws {SystemError} the file can't be read
  * @throws the reason of the signal
  */
-export async function digestOf(
-  { file, path, bytes }: { readonly file: SystemFile; readonly path: string; readonly bytes: number },
-  { signal, progress }: Watch,
-): Promise<string> {
-  const pause = pacer(signal);
+export async function digestOf(opened: Opened, watch: Watch): Promise<string> {
   const hash = await sha256();
+  await hashBytes(hash, { ...opened, begin: 0 }, watch);
+  return hash.digest("hex");
+}
+
+/** An open file. */
+interface Opened {
+  readonly file: SystemFile;
+  readonly path: string;
+  readonly bytes: number;
+}
+
+/** Adds the bytes of a file from `begin` on. */
+async function hashBytes(
+  hash: Hash,
+  { file, path, begin, bytes }: Opened & { readonly begin: number },
+  { signal, progress }: Watch,
+): Promise<void> {
+  const pause = pacer(signal);
   const piece = new Uint8Array(PIECE);
-  for (let at = 0; at < bytes; at += PIECE) {
+  for (let at = begin; at < bytes; at += PIECE) {
     const part = piece.subarray(0, Math.min(PIECE, bytes - at));
     readAt(file, path, at, part);
     hash.update(part);
     progress?.(at + part.length, bytes);
     await pause();
   }
-  return hash.digest("hex");
 }

@@ -14,7 +14,8 @@ import { NewFiles, versionAt } from "../files/new_files.ts";
 import { system } from "../files/system.ts";
 import { sha256 } from "../files/write.ts";
 import { type BlockFormat, declarationOf } from "../format/blocks.ts";
-import { type Checkpoint, collect, INDEX_FILE, memberOf, MODEL_FILE } from "../format/checkpoint.ts";
+import { type Checkpoint, collect, INDEX_FILE, memberOf, MODEL_FILE, QUANTIZATION_FILE } from "../format/checkpoint.ts";
+import { staleFile } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
 import { serializeIndex, shardName } from "../format/shards.ts";
 import { pacer, type Watch } from "../pace.ts";
@@ -238,6 +239,9 @@ function checkMerged(directory: string, starts: ReadonlyMap<string, Uint8Array>,
     const path = join(directory, name);
     if (!force && exists(path) && !beginsWith(path, start)) throw new Refusal("exists", path, `${path} exists already`);
   }
+  // Parts are made by the format's rule, which needs no description.
+  const described = join(directory, QUANTIZATION_FILE);
+  if (exists(described)) throw staleFile(described);
   const path = join(directory, MODEL_FILE);
   if (starts.has(MODEL_FILE) || !exists(path)) return;
   throw new Refusal("stale", path, `${path} exists, beside the parts of a checkpoint; remove it first`);

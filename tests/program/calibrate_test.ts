@@ -29,8 +29,16 @@ write(FLOAT, { "tokenizer.json": tokenizerJson(VOCABULARY) });
 const words = (count: number, factor: number) => {
   return Array.from({ length: count }, (_, n) => "aeiou".repeat(9).slice(n * factor % 7, 3 + n * n % 5)).join(" ");
 };
-write(made, { "one.txt": words(900, 1), "two.txt": words(900, 3), "short.txt": "Too short." });
-const [ONE, TWO, SHORT] = ["one.txt", "two.txt", "short.txt"].map((name) => join(made, name));
+write(made, {
+  "one.txt": words(900, 1),
+  "two.txt": words(900, 3),
+  "short.txt": "Too short.",
+  "letter.txt": "a",
+  "empty.txt": "",
+});
+const [ONE, TWO, SHORT, LETTER, EMPTY] = ["one", "two", "short", "letter", "empty"].map((name) =>
+  join(made, `${name}.txt`)
+);
 const SIZE = ["--tokens", "1280", "--window", "64"];
 
 function run(args: readonly string[], env?: Record<string, string>): Promise<Ran> {
@@ -153,7 +161,8 @@ Deno.test("rabbit verify finds what quantization.json says falsely, and refuses 
         [changed({ texts: [] }), "calibration texts: is empty, but the method is calibrated"],
         [changed({ damping: 0 }), "calibration damping: expected a number above 0, to 100"],
         [changed({ window: 1 }), "calibration window: expected a whole number of at least 2"],
-        [changed({ tokens: 63 }), "calibration tokens: expected a whole number of at least 64"],
+        [changed({ tokens: 63 }), "calibration tokens: expected a whole number from 64 to 1048576"],
+        [changed({ tokens: 2 ** 40 }), "calibration tokens: expected a whole number from 64 to 1048576"],
         [{ ...said, matrices: [] }, "matrices 0: is not what the calibration gives when it runs again"],
         [
           { ...said, matrices: said.matrices.map((one: object, n: number) => n === 3 ? { ...one, after: 0.5 } : one) },
@@ -222,6 +231,70 @@ Deno.test("inspect, compare, export and report say how a checkpoint was calibrat
   });
 });
 
+Deno.test("the quantization.json of another checkpoint is shown by no command", async () => {
+  await inTemporary(async (directory) => {
+    const other = join(directory, "other");
+    await good(["quantize", FLOAT, other, "--rule", "signed"]);
+    Deno.copyFileSync(join(CALIBRATED, "quantization.json"), join(other, "quantization.json"));
+    const [own, described] = await Promise.all([other, CALIBRATED].map((at) => sha256(join(at, "model.safetensors"))));
+    const warning =
+      `${other}/quantization.json: does not belong to ${other}/model.safetensors: it describes weights of ` +
+      `the digest ${described}, and these have ${own}; what it says of the method is left out`;
+    for (
+      const args of [
+        ["inspect", other],
+        ["compare", FLOAT, other, "--ids", "1 2 3"],
+        ["compare", FLOAT, other, "--text", TWO],
+        ["compare", FLOAT, other, "--text", TWO, "--shard", "1/2"],
+        ["export", other, join(directory, "out.gguf")],
+      ]
+    ) {
+      const { code, out, err } = await run(args);
+      assert(code <= (args.includes("--ids") ? 1 : 0), err);
+      assertStringIncludes(err, `rabbit: warning: ${warning}\n`, args.join(" "));
+      assert(!out.includes("calibrated"), out);
+    }
+    const page = join(directory, "page.html");
+    for (
+      const [args, status] of [
+        [["report", FLOAT, other, "--ids", "1 2 3", "--out", page], 2],
+        [["verify", other], 1],
+        [["verify", other, "--against", FLOAT], 1],
+      ] as const
+    ) {
+      const { code, out, err } = await run(args);
+      assertEquals([code, out], [status, ""]);
+      assertStringIncludes(err, "the weights were changed, or the file belongs to another checkpoint");
+    }
+  });
+});
+
+Deno.test("a Hessian that is not positive definite gets more damping, with a warning for each matrix", async () => {
+  await inTemporary(async (directory) => {
+    const out = join(directory, "out");
+    // Fewer tokens than columns, and hardly any damping.
+    const few = ["--calibrate", ONE, "--tokens", "16", "--window", "16"];
+    const { code, err } = await run(["quantize", FLOAT, out, ...few, "--damping", "1e-20"]);
+    assertEquals(code, 0, err);
+    const warnings = err.split("\n").filter((line) => line.includes("positive definite"));
+    const names = warnings.map((line) => {
+      const pattern =
+        /^rabbit: warning: --calibrate: (\S+): the Hessian is not positive definite with a damping of 1e-20; (\S+) was used$/;
+      const [, name, used] = pattern.exec(line)!;
+      const doublings = Math.log2(Number(used) / 1e-20);
+      assert(doublings >= 1 && Math.abs(doublings - Math.round(doublings)) < 1e-9, line);
+      return name;
+    });
+    for (const part of ["self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"]) {
+      assert(names.includes(`model.layers.1.${part}.weight`), names.join());
+    }
+    const said = JSON.parse(Deno.readTextFileSync(join(out, "quantization.json")));
+    assertEquals(said.calibration.damping, 1e-20);
+    const again = ["verify", out, "--against", FLOAT, "--rederive", "--calibrate", ONE];
+    assertMatch((await run(again)).out, /VERIFY rederived equal=true\nVERIFY OK\n$/);
+  });
+});
+
 Deno.test("compare --text and report --text warn of a text that was calibrated with", async () => {
   await inTemporary(async (directory) => {
     const page = join(directory, "page.html");
@@ -276,6 +349,13 @@ Deno.test("rabbit quantize --calibrate refuses in one line what it can't do, and
           [FLOAT, out, "--calibrate", SHORT, "--window", "64"],
           `${SHORT} has 10 tokens, a window has 64; use a longer text`,
         ],
+        [
+          [FLOAT, out, "--calibrate", ONE, "--calibrate", LETTER],
+          `${LETTER} has 1 token, a window has 256; use a longer`,
+        ],
+        [[FLOAT, out, "--calibrate", EMPTY], `${EMPTY} has 0 tokens, a window has 256; use a longer text`],
+        [[FLOAT, ONE, "--calibrate", TWO, ...SIZE], `${ONE} is a file, and the checkpoint needs a directory; choose`],
+        [[FLOAT, out, "--calibrate", "self", "--tokens", "1048577"], "--tokens takes a whole number of 1 to 1048576"],
         [[FLOAT, out, "--calibrate", ONE, "--calibrate", "self"], "--calibrate self and a text exclude each other"],
         [[FLOAT, out, "--calibrate", `${directory}/none`], `${directory}/none: no such file or directory`],
         [[FLOAT, out, "--calibrate", ONE, "--rule", "signed"], "--rule and --calibrate exclude each other"],

@@ -261,6 +261,13 @@ Deno.test("merge refuses parts that are missing, changed, or of another checkpoi
     );
     await refused(changed((out) => write(out, { [WEIGHTS]: "x" })), `OUT/${WEIGHTS} exists already`, true);
     await refused(changed((out) => write(out, { [INDEX]: "x" })), `OUT/${INDEX} exists already`);
+    for (const single of [false, true]) {
+      await refused(
+        changed((out) => write(out, { "quantization.json": "{}" })),
+        "OUT/quantization.json exists, and the new checkpoint has no such file; remove it first or choose another directory",
+        single,
+      );
+    }
   }));
 
 /** Bytes of the length field and header of a file. */
