@@ -232,6 +232,22 @@ Deno.test("kill -9 at every call that renames leaves the old checkpoint, the new
     assert(imported.refused >= 3, `${imported.refused} refused`);
   }));
 
+Deno.test("kill -9 at every call of a calibration that renames leaves the old checkpoint, the new one, or none", () =>
+  inTemporary(async (cwd) => {
+    copyModel(TINY, `${cwd}/in`);
+    const calibrate = ["quantize", "in", "out", "--force", "--calibrate", "self", "--tokens", "32", "--window", "32"];
+    assertEquals((await rabbit(cwd, ["quantize", "in", "old", "--rule", "signed", "--bits", "4"])).code, 0);
+    // Another config.json, which is replaced too.
+    Deno.writeTextFileSync(`${cwd}/in/config.json`, "\n", { append: true });
+    assertEquals((await rabbit(cwd, calibrate.with(2, "whole"))).code, 0);
+    const { kills, refused } = await killAtEveryCall(cwd, calibrate, async () => {
+      assertEquals((await rabbit(cwd, calibrate)).code, 0);
+    });
+    // Three files and the marker are created, three go, three come, the marker goes, the old ones go.
+    assert(kills >= 3 + 1 + 3 + 3 + 1 + 3, `${kills} kills`);
+    assert(refused > 0 && refused < kills - 4, `${refused} refused`);
+  }));
+
 Deno.test("two processes that write one directory leave one of the two checkpoints, and its digest is printed", () =>
   inTemporary(async (cwd) => {
     writeSource(`${cwd}/in`);
@@ -309,3 +325,37 @@ needs("a full disk is an error of one line, and nothing is left", { mounts: true
       assert(success, "the tmpfs can't be unmounted");
     }
   }));
+
+needs(
+  "a disk that fills at the end of a calibration is an error of one line, and nothing is left",
+  { mounts: true },
+  () =>
+    inTemporary(async (cwd) => {
+      copyModel(TINY, `${cwd}/in`);
+      Deno.mkdirSync(`${cwd}/disk`);
+      const mount = ["-t", "tmpfs", "-o", "size=1m", "tmpfs", `${cwd}/disk`];
+      assert(new Deno.Command("mount", { args: mount }).outputSync().success, "a tmpfs can't be mounted");
+      try {
+        const args = ["quantize", "in", "disk/out", "--calibrate", "self", "--tokens", "32", "--window", "32"];
+        assertEquals((await rabbit(cwd, args)).code, 0);
+        const pages = (name: string) => Math.ceil(sizeOf(`${cwd}/disk/out/${name}`)! / 4096);
+        const written = pages(WEIGHTS) + pages("config.json");
+        const described = pages("quantization.json");
+        Deno.removeSync(`${cwd}/disk/out`, { recursive: true });
+        // What is free holds the weights; of quantization.json, which comes last, a page is missing.
+        Deno.writeFileSync(`${cwd}/disk/filler`, new Uint8Array(4096 * (256 - written - described + 1)));
+        for (const out of ["disk/out", "disk"]) {
+          const ran = await rabbit(cwd, args.with(2, out));
+          assertEquals({ code: ran.code, out: ran.out }, { code: 2, out: "" });
+          assertMatch(
+            ran.err.split("\n").filter((line) => !line.includes("warning: ")).join("\n"),
+            /^rabbit: quantize: cannot write disk\S*\.quantization\.json\.\S*: no space left on the device; [^\n]*\n$/,
+          );
+          assertEquals(tree(`${cwd}/disk`), ["filler"]);
+        }
+      } finally {
+        const { success } = new Deno.Command("umount", { args: [`${cwd}/disk`] }).outputSync();
+        assert(success, "the tmpfs can't be unmounted");
+      }
+    }),
+);
