@@ -27,8 +27,8 @@ const TIED_DAMPING = 0.1;
 const HEAD_TOKENS = 16;
 
 /**
- * The most bytes of inputs that are kept between the passes that need them, what does not fit is computed again; and the most
- * bytes of these and the residual streams, as long as a quarter of the first are left.
+ * The most bytes of inputs that are kept between the passes that need them; what does not fit is computed again. Large
+ * residual streams leave them less, but at least a quarter: both together have HELD_BYTES.
  */
 const KEPT_BYTES = 3 << 26;
 const HELD_BYTES = 9 << 25;
