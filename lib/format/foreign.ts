@@ -9,8 +9,9 @@ import { IS_GGUF } from "./given.ts";
 
 /** A tensor of a file in another format, converted to a dtype of this program while it is read. */
 export interface StoredTensor {
-  /** The name of its type in that format, and whether it is quantized. */
+  /** The name of its type in that format. */
   readonly type: string;
+  /** Whether that type is quantized. */
   readonly quantized: boolean;
   /** Its size in the file. */
   readonly bytes: number;

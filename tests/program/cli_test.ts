@@ -929,7 +929,7 @@ Deno.test("RABBIT_DEBUG=1 adds the stack, which is never there otherwise", () =>
     const { code, err } = await rabbit(cwd, args, { RABBIT_DEBUG: "1" });
     assertEquals(code, 2);
     assert(err.startsWith(line));
-    assertMatch(err, /\n {4}at .*checkpoint\.ts/);
+    assertMatch(err, /\n {4}at .*lib\/files\/read\.ts/);
   }));
 
 Deno.test("RABBIT_CHECKED=1 is refused where the engine does not check addresses", async () => {
