@@ -12,10 +12,12 @@ import type { Model } from "../model/load.ts";
 import { bytesOf, type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE } from "../format/checkpoint.ts";
 import { type PlannedRederivation, planRederivation, runRederivation } from "../library/rederive.ts";
 import type { Part } from "../quantize/parts.ts";
-import { type Verified, verify, verifyAgainst, type VerifyOptions } from "../quantize/verify.ts";
+import { chunkMemory } from "../quantize/chunks.ts";
+import { type Verified, verifiedBytes, verify, verifyAgainst, type VerifyOptions } from "../quantize/verify.ts";
 import { CHECKPOINT, command, FILE, PART, THREADS } from "./arguments.ts";
 import { CALIBRATE, sourcesOf, withCalibrationBar } from "./calibrate.ts";
 import { NotSound, UsageError } from "./errors.ts";
+import { memoryFor } from "./model.ts";
 import { verifyStatement } from "./verify_attestation.ts";
 import { Fixed, interruptible, type Output, withBar } from "./output.ts";
 
@@ -60,16 +62,19 @@ export const verifyCommand = command({
       help: "with --attestation and --against: measure a text of the statement again, and compare every digit",
     },
     threads: THREADS,
+    "dry-run": { help: "check the headers alone, and print sizes and the memory that is needed" },
   },
   verdict: "0 valid (and equal to its source and its statement), 1 invalid or different",
   example: "rabbit verify SmolLM2-135M-q8 --against SmolLM2-135M",
   async run({ positionals: [path], values }, out) {
     const { against, rederive, calibrate, shard: part, threads, attestation, "public-key": publicKey, text } = values;
+    const dry = values["dry-run"];
     if (rederive && against === undefined) throw new UsageError("--rederive needs the source; give it with --against");
     if (calibrate && !rederive) throw new UsageError("--calibrate is for --rederive, which is not given");
     if (rederive && part) throw new UsageError("--rederive and --shard exclude each other: a calibration is one run");
     if (attestation !== undefined) {
       if (part) throw new UsageError("--attestation and --shard exclude each other: a statement is of the whole");
+      if (dry) throw new UsageError("--attestation and --dry-run exclude each other");
       if (text && against === undefined) throw new UsageError("--text needs the float model; give it with --against");
       const again = { rederive, ...calibrate && { calibrate: sourcesOf(calibrate) }, threads };
       const settings = { ...again, against, publicKey, texts: text };
@@ -81,7 +86,8 @@ export const verifyCommand = command({
     if (gguf && against === undefined) {
       throw new UsageError(`${path} is a GGUF file, which is verified against its source; give it with --against`);
     }
-    const other = rederive ? "--rederive" : part ? "--shard" : undefined;
+    if (rederive && dry) throw new UsageError("--rederive and --dry-run exclude each other");
+    const other = rederive ? "--rederive" : part ? "--shard" : dry ? "--dry-run" : undefined;
     if (gguf && other) throw new UsageError(`${other} is for checkpoints, not for GGUF files`);
     const model = gguf ? openSource(against!) : undefined;
     const source = against === undefined ? undefined : model?.checkpoint ?? openCheckpoint(against);
@@ -89,6 +95,7 @@ export const verifyCommand = command({
     try {
       if (model !== undefined) return await derive(path, model, out);
       const checkpoint = opened = openCheckpoint(path);
+      if (dry) return plan(checkpoint, source, part, threads, out);
       const planned = rederive
         ? await interruptible((signal) => {
           return planRederivation(checkpoint, source!, calibrate ? sourcesOf(calibrate) : "self", signal);
@@ -119,6 +126,26 @@ function isOf(path: string, checkpoint: Checkpoint | undefined): boolean {
   if (checkpoint === undefined) return true;
   const { directory, files } = checkpoint;
   return [nameOf(checkpoint), join(directory, QUANTIZATION_FILE), ...files.map(({ path }) => path)].includes(path);
+}
+
+/** Prints what would be read, and what it takes. */
+function plan(
+  checkpoint: Checkpoint,
+  source: Checkpoint | undefined,
+  part: Part | undefined,
+  threads: number,
+  out: Output,
+): number {
+  const { bytes, sourceBytes } = verifiedBytes(checkpoint, source, part);
+  out.line({
+    dry_run: true,
+    model: nameOf(checkpoint),
+    shard: part && `${part.number}/${part.count}`,
+    bytes,
+    source_bytes: source && sourceBytes,
+    memory: memoryFor(chunkMemory(threads), threads),
+  });
+  return 0;
 }
 
 /** Derives a GGUF file from its source by llama.cpp's rules. */

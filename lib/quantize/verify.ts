@@ -234,6 +234,28 @@ export async function verifyAgainst(
   };
 }
 
+/**
+ * The bytes of tensors that verifying reads.
+ *
+ * @param source what the checkpoint is compared with, if anything
+ * @param part one of several parts, if not all is verified
+ * @returns those of the checkpoint, and those of the source
+ */
+export function verifiedBytes(
+  checkpoint: Checkpoint,
+  source?: Checkpoint,
+  part?: Part,
+): { readonly bytes: number; readonly sourceBytes: number } {
+  const sources = new Map(source?.tensors.map((tensor) => [tensor.name, tensor]));
+  let [bytes, sourceBytes] = [0, 0];
+  for (const { tensor, rows } of partOfTensors(checkpoint.tensors, part)) {
+    const share = sliceTensor(tensor, rows).bytes;
+    bytes += share;
+    sourceBytes += Math.round((sources.get(tensor.name)?.bytes ?? 0) * (share / tensor.bytes));
+  }
+  return { bytes, sourceBytes };
+}
+
 function partOfTensors(tensors: readonly Tensor[], part: Part | undefined): Slice<Tensor>[] {
   return part ? partOf(tensors, part) : tensors.map((tensor) => ({ tensor }));
 }

@@ -8,6 +8,7 @@ import { temporary, tree, write } from "../support/files.ts";
 import { ROOT } from "../support/fixtures.ts";
 import { quantizeTo, talkingModel } from "../support/models.ts";
 import { run } from "../support/program.ts";
+import { entriesOf } from "../support/safetensors.ts";
 
 const made = temporary();
 const VOCABULARY = Array.from({ length: 320 }, (_, n) => n < 94 ? String.fromCharCode(33 + n) : `<unused${n}>`);
@@ -55,6 +56,33 @@ for (const [name, args] of Object.entries(CASES)) {
     for (const path of [OUT, NEW]) await Deno.remove(path, { recursive: true }).catch(() => {});
   });
 }
+
+Deno.test("--dry-run of verify says what is read, whole and in parts, though the blocks are damaged", async () => {
+  const [damaged, weights] = [join(made, "damaged"), join(made, "damaged", "model.safetensors")];
+  write(damaged, { "model.safetensors": Deno.readFileSync(join(QUANT, "model.safetensors")).fill(255, -2) });
+  const whole = await json("verify", damaged, "--against", FLOAT, "--dry-run");
+  const data = (path: string) => entriesOf(Deno.readFileSync(path)).reduce((sum, { bytes }) => sum + bytes.length, 0);
+  assertEquals([whole.dry_run, whole.model], [true, weights]);
+  assertEquals([whole.bytes, whole.source_bytes], [data(weights), data(join(FLOAT, "model.safetensors"))]);
+  assert(whole.memory > 50_000_000 && whole.memory < 2_000_000_000, String(whole.memory));
+  const parts = await Promise.all(
+    [1, 2, 3].map((n) => json("verify", damaged, "--against", FLOAT, "--dry-run", "--shard", `${n}/3`)),
+  );
+  for (const key of ["bytes", "source_bytes"]) {
+    assertEquals(parts.reduce((sum, part) => sum + part[key], 0), whole[key], key);
+  }
+  assertEquals((await json("verify", damaged, "--dry-run")).source_bytes, undefined);
+  assertEquals((await run("verify", damaged, "--quiet")).code, 1);
+  for (
+    const [message, ...args] of [
+      ["--dry-run is for checkpoints, not for GGUF files", GGUF, "--against", FLOAT],
+      ["--rederive and --dry-run exclude each other", QUANT, "--against", FLOAT, "--rederive"],
+    ]
+  ) {
+    const ran = await run("verify", ...args, "--dry-run");
+    assertEquals(ran, { code: 2, out: "", err: `rabbit: verify: ${message}\n` });
+  }
+});
 
 Deno.test("--dry-run of a split GGUF file counts all of its files", async () => {
   const of = (n: number) => `${ROOT}fixtures/gguf/superblocks-0000${n}-of-00003.gguf`;
