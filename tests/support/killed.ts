@@ -1,5 +1,6 @@
 /**
- * Runs rabbit, and kills it at the call number N of those that give files their names:
+ * Runs rabbit, and kills it at the call number N of those that give files their names; with -N it stops after
+ * that call until somebody kills it:
  *
  *     deno run --allow-all tests/support/killed.ts N rabbit's arguments…
  *
@@ -9,11 +10,13 @@
 const fatal = Number(Deno.args[0]);
 let calls = 0;
 
-/** `call`, but for the one that never comes. */
+/** `call`, but for the one that never comes, or never ends. */
 function counted<A extends unknown[], R>(call: (...args: A) => R): (...args: A) => R {
   return (...args) => {
     if (++calls === fatal) Deno.kill(Deno.pid, "SIGKILL");
-    return call(...args);
+    const result = call(...args);
+    if (calls === -fatal) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+    return result;
   };
 }
 

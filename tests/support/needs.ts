@@ -14,6 +14,7 @@ const PROGRAMS: Readonly<Record<string, { get?: string; probe?: readonly string[
   ldd: { get: "libc-bin" },
   node: { get: "Node" },
   "qemu-system-x86_64": { get: "qemu-system-x86" },
+  sbatch: { get: "slurm-client" },
   // That of the BSDs has other options.
   script: { get: "script of util-linux (Debian: bsdutils)", probe: ["--version"] },
   umount: { get: "mount" },
