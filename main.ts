@@ -7,7 +7,7 @@
 // Imported first, so that the program drops permissions before any other module is loaded.
 import "./lib/cli/startup.ts";
 import { type Command, parse, unknown } from "./lib/cli/arguments.ts";
-import { COMMANDS } from "./lib/cli/commands.ts";
+import { allCommands, COMMAND_NAMES, commandOf } from "./lib/cli/commands.ts";
 import { ClosedPipe, UsageError } from "./lib/cli/errors.ts";
 import { commandHelp, programHelp } from "./lib/cli/help.ts";
 import { complaintOf, statusOf } from "./lib/cli/messages.ts";
@@ -23,16 +23,14 @@ const HELP = ["help", "--help", "-h"];
 /** Options that come after a command. */
 const LATER = ["--json", "--quiet", "-q"];
 
-function find(word: string): Command {
-  const command = COMMANDS.find(({ name }) => name === word);
-  if (command !== undefined) return command;
+function find(word: string): Promise<Command> {
+  if (COMMAND_NAMES.includes(word)) return commandOf(word);
   if (word.startsWith("-")) {
     const own = word.replace(/=.*/s, "");
     if (LATER.includes(own)) throw new UsageError(`${own} is an option of commands; give it after the command`);
     throw unknown("option", own, ["--help", "--version"], "rabbit --help");
   }
-  const names = [...COMMANDS.map(({ name }) => name), "help"];
-  throw unknown("command", word, names, "rabbit --help");
+  throw unknown("command", word, [...COMMAND_NAMES, "help"], "rabbit --help");
 }
 
 function refuseMore([argument]: readonly string[]): void {
@@ -40,11 +38,11 @@ function refuseMore([argument]: readonly string[]): void {
 }
 
 /** The help of the program, or of a command. */
-function helpOf([topic, ...more]: readonly string[]): string {
+async function helpOf([topic, ...more]: readonly string[]): Promise<string> {
   refuseMore(more);
   return topic === undefined || HELP.includes(topic)
-    ? programHelp(COMMANDS, columns())
-    : commandHelp(find(topic), columns());
+    ? programHelp(await allCommands(), columns())
+    : commandHelp(await find(topic), columns());
 }
 
 async function run([word, ...rest]: readonly string[]): Promise<number> {
@@ -53,7 +51,7 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
   // Set before parsing, so that errors in the arguments are JSON objects too. An argument after -- is not a flag.
   speak({ json: rest.slice(0, [...rest, "--"].indexOf("--")).includes("--json"), quiet: false });
   if (word === undefined || HELP.includes(word)) {
-    printText(helpOf(rest));
+    printText(await helpOf(rest));
     return word === undefined ? 2 : 0;
   }
   if (word === "--version") {
@@ -68,7 +66,7 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
         "run `deno task rabbit`, or compile it again with RABBIT_CHECKED=1 in the environment",
     );
   }
-  const command = find(word);
+  const command = await find(word);
   const { args, common } = parse(command, rest);
   if (common.help) {
     printText(commandHelp(command, columns()));
@@ -83,7 +81,7 @@ async function run([word, ...rest]: readonly string[]): Promise<number> {
 
 function report(thrown: unknown): number {
   if (thrown instanceof ClosedPipe) return statusOf(thrown);
-  const command = COMMANDS.some(({ name }) => name === Deno.args[0]) ? `${Deno.args[0]}: ` : "";
+  const command = COMMAND_NAMES.includes(Deno.args[0]) ? `${Deno.args[0]}: ` : "";
   complain(command, complaintOf(thrown));
   if (variable("RABBIT_DEBUG") !== "") printError(Deno.inspect(thrown));
   return statusOf(thrown);

@@ -7,7 +7,7 @@
 
 import { dirname } from "@std/path/dirname";
 import { type Command, COMMON, type Detail } from "../lib/cli/arguments.ts";
-import { COMMANDS } from "../lib/cli/commands.ts";
+import { allCommands } from "../lib/cli/commands.ts";
 import {
   argumentRows,
   ENVIRONMENT,
@@ -20,6 +20,7 @@ import {
   usage,
 } from "../lib/cli/help.ts";
 
+const COMMANDS = await allCommands();
 const PATH = `${dirname(import.meta.dirname!)}/docs/commands.md`;
 
 /** The width of a code block. */

@@ -15,9 +15,9 @@ const TOP = ["--help", "--version"];
 /**
  * `rabbit completions`
  *
- * @param commands all commands, including this one; read when the command runs
+ * @param commands loads all commands, including this one
  */
-export function completionsCommand(commands: readonly Command[]): Command {
+export function completionsCommand(commands: () => Promise<readonly Command[]>): Command {
   return command({
     name: "completions",
     group: "other",
@@ -25,9 +25,9 @@ export function completionsCommand(commands: readonly Command[]): Command {
     positionals: [{ name: "SHELL", type: { kind: "choice", of: SHELLS }, help: SHELLS.join(", ") }],
     flags: {},
     example: "rabbit completions bash > ~/.local/share/bash-completion/completions/rabbit",
-    run({ positionals }, out) {
-      out.text("script", completions(positionals[0] as typeof SHELLS[number], commands));
-      return Promise.resolve(0);
+    async run({ positionals }, out) {
+      out.text("script", completions(positionals[0] as typeof SHELLS[number], await commands()));
+      return 0;
     },
   });
 }

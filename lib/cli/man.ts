@@ -10,9 +10,9 @@ import { argumentRows, ENVIRONMENT, ERROR_KEYS, ERRORS, EXITS, flagRows, PROGRAM
 /**
  * `rabbit man`
  *
- * @param commands all commands, including this one; read when the command runs
+ * @param commands loads all commands, including this one
  */
-export function manCommand(commands: readonly Command[], version: string): Command {
+export function manCommand(commands: () => Promise<readonly Command[]>, version: string): Command {
   return command({
     name: "man",
     group: "other",
@@ -20,9 +20,9 @@ export function manCommand(commands: readonly Command[], version: string): Comma
     positionals: [],
     flags: {},
     example: "rabbit man | man -l -",
-    run(_args, out) {
-      out.text("page", manual(commands, version));
-      return Promise.resolve(0);
+    async run(_args, out) {
+      out.text("page", manual(await commands(), version));
+      return 0;
     },
   });
 }

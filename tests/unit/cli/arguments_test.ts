@@ -4,8 +4,10 @@
 
 import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { type Arguments, command, type Flags, parse, unknown, valueOf } from "../../../lib/cli/arguments.ts";
-import { COMMANDS } from "../../../lib/cli/commands.ts";
+import { allCommands } from "../../../lib/cli/commands.ts";
 import { UsageError } from "../../../lib/cli/errors.ts";
+
+const COMMANDS = await allCommands();
 
 const FLAGS = {
   count: { type: { kind: "integer", min: 2, max: 9 }, default: 5, help: "" },

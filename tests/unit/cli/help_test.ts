@@ -3,8 +3,10 @@
  */
 
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { COMMANDS } from "../../../lib/cli/commands.ts";
+import { allCommands } from "../../../lib/cli/commands.ts";
 import { commandHelp, list, programHelp } from "../../../lib/cli/help.ts";
+
+const COMMANDS = await allCommands();
 
 /** A text without what wrapping changes. */
 function unwrapped(text: string): string {
