@@ -9,7 +9,7 @@ import { type ChatTemplate, type Message, readChatTemplate, renderChat } from ".
 import { decoding, stopsOf } from "../text/decode.ts";
 import type { Llama } from "../model/llama.ts";
 import { openAny } from "../gguf/open.ts";
-import { loadModel, type Model, openModel } from "../model/load.ts";
+import { loadAhead, loadModel, type Model, openModel } from "../model/load.ts";
 import type { TextStream } from "../text/detokenizer.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { hasTokenizer } from "../text/tokenizer_files.ts";
@@ -100,9 +100,10 @@ export const inferCommand = command({
     const model = openModel(openAny(args.positionals[0]));
     const activations = activationsOf(args, model);
     const text = new PromptAndAnswer(args, out, model);
-    // Created first, so that the threads start while the tokenizer is loaded.
+    // Created first, so that the other threads start and load weights while this one loads the tokenizer.
     const pool = new Pool({ threads, activations });
     try {
+      loadAhead(pool, model);
       const prompt = await promptOf(args, model, (prompt) => text.encode(prompt));
       const llama = loadModel(pool, model, prompt.length + steps);
       const stops = args.values["ignore-eos"] ? [] : text.stops(model);

@@ -226,6 +226,14 @@ export class TensorReader {
     else stored.read(raw, offset, into);
   }
 
+  /** Where the bytes of a tensor are; undefined if the file stores others, from which they are computed. */
+  place(name: string): { path: string; version: string; offset: number } | undefined {
+    const { file, offset, stored } = this.#tensors.get(name)!;
+    if (stored !== undefined) return undefined;
+    const { path, version } = this.#checkpoint.files[file];
+    return { path, version, offset };
+  }
+
   /** Checks that the files have not changed; call it after the last read. @throws {SystemError} */
   checkUnchanged(): void {
     checkUnchanged(this.#checkpoint.files);

@@ -6,9 +6,9 @@
  */
 
 import { type BlockFormat, F16, type Format, matrixBytes } from "../format/blocks.ts";
-import { type Arenas, STAGING_BYTES } from "./arena.ts";
+import { type Arena, type Arenas, STAGING_BYTES } from "./arena.ts";
 import { BadScale, COLUMNS, type Matrix, padded, type ReadBytes } from "./operations.ts";
-import { type Packing, packingOf } from "./packings.ts";
+import { packingOf } from "./packings.ts";
 import { recordBytes, type Segment, writeRecord } from "./view.ts";
 import { GROUP } from "./wasm/layout.ts";
 
@@ -22,15 +22,9 @@ export interface PackedMatrix {
   readonly mode: number;
 }
 
-/** A matrix that is being loaded. */
-interface Loading extends Matrix {
-  readonly packing: Packing;
-  readonly read: ReadBytes;
-}
-
 /** The bytes that a matrix takes in a pool. */
 export function packedBytes({ format, rows, columns }: Matrix): number {
-  return Math.ceil(rows / GROUP) * padded(columns) / COLUMNS * packingOf(format).groupBytes;
+  return Math.ceil(rows / GROUP) * groupBytesOf({ format, rows, columns });
 }
 
 /**
@@ -41,61 +35,105 @@ export function packedBytes({ format, rows, columns }: Matrix): number {
  * @throws {LimitError} there is no room for it
  */
 export function loadMatrix(arenas: Arenas, matrix: Matrix, read: ReadBytes): number {
-  const packing = packingOf(matrix.format);
-  const blocks = padded(matrix.columns) / COLUMNS;
-  const groups = Math.ceil(matrix.rows / GROUP);
-  const groupBytes = blocks * packing.groupBytes;
-  const loading = { ...matrix, packing, read };
   const segments: Segment[] = [];
+  for (const segment of placeMatrix(arenas, matrix)) {
+    const arena = arenas.all[segment.memory];
+    // Rows that are too long for the staging area get an area of their own.
+    const room = isLong(matrix) ? arena.take(GROUP * heldRowBytes(matrix)) : arena.staging;
+    pack(arena, matrix, read, segment, room);
+    segments.push(segment);
+  }
+  return recordMatrix(arenas, matrix, segments);
+}
+
+/** Takes the areas of a matrix, one after the other. @throws {LimitError} there is no room for it */
+export function* placeMatrix(arenas: Arenas, matrix: Matrix): Generator<Segment, void> {
+  const groups = Math.ceil(matrix.rows / GROUP);
+  const groupBytes = groupBytesOf(matrix);
   for (let first = 0; first < groups;) {
     const memory = arenas.roomFor(groupBytes);
-    const count = Math.min(groups - first, Math.floor(arenas.all[memory].free / groupBytes));
-    segments.push({ memory, first, groups: count, address: pack(arenas, memory, loading, first, count) });
+    const arena = arenas.all[memory];
+    const count = Math.min(groups - first, Math.floor(arena.free / groupBytes));
+    yield { memory, first, groups: count, address: arena.take(count * groupBytes, false) };
     first += count;
   }
-  const record = arenas.main.take(recordBytes(segments.length));
-  writeRecord(arenas.main.memory.buffer, record, { kind: packing.kind, blocks, segments });
+}
+
+/** Writes the record of a matrix. @returns its address in the main memory */
+export function recordMatrix({ main }: Arenas, matrix: Matrix, segments: readonly Segment[]): number {
+  const record = main.take(recordBytes(segments.length));
+  const { kind } = packingOf(matrix.format);
+  writeRecord(main.memory.buffer, record, { kind, blocks: padded(matrix.columns) / COLUMNS, segments });
   return record;
 }
 
-/** Reads and packs `count` groups, starting with group `first`. @returns their address in the memory */
-function pack(arenas: Arenas, memory: number, matrix: Loading, first: number, count: number): number {
-  const { rows, columns, packing } = matrix;
-  const { format: held } = packing;
-  const arena = arenas.all[memory];
+/** Bytes of a group in a pool. */
+export function groupBytesOf({ format, columns }: Matrix): number {
+  return padded(columns) / COLUMNS * packingOf(format).groupBytes;
+}
+
+/** Bytes of a row that is read and not packed yet. */
+function heldRowBytes({ format, columns }: Matrix): number {
+  return matrixBytes(packingOf(format).format, 1, padded(columns));
+}
+
+/** Whether a group of rows is too long for an area of {@link STAGING_BYTES}. */
+export function isLong(matrix: Matrix): boolean {
+  return GROUP * heldRowBytes(matrix) > STAGING_BYTES;
+}
+
+/**
+ * Reads and packs groups of a matrix.
+ *
+ * @param memory the one that has the groups
+ * @param room the address of an area into which rows are read
+ * @throws {BadScale}
+ */
+export function pack(
+  memory: Pick<Arena, "bytes" | "wasm">,
+  matrix: Matrix,
+  read: ReadBytes,
+  { first, groups: count, address }: Pick<Segment, "first" | "groups" | "address">,
+  room: number,
+): void {
+  const { rows, columns } = matrix;
+  const { format: held, pack } = packingOf(matrix.format);
   const blocks = padded(columns) / COLUMNS;
-  const groupBytes = blocks * packing.groupBytes;
-  const payload = arena.take(count * groupBytes, false);
-  const rowBytes = matrixBytes(held, 1, padded(columns));
-  // Rows that are too long for the staging area get an area of their own.
-  const room = GROUP * rowBytes > STAGING_BYTES ? arena.take(GROUP * rowBytes) : arena.staging;
+  const groupBytes = groupBytesOf(matrix);
+  const rowBytes = heldRowBytes(matrix);
   const step = Math.max(1, Math.floor(STAGING_BYTES / (GROUP * rowBytes)));
   for (let done = 0; done < count; done += step) {
     const groups = Math.min(step, count - done);
     const row = (first + done) * GROUP;
     const present = Math.min(groups * GROUP, rows - row);
-    readRows(matrix, row, present, arena.bytes(room, groups * GROUP * rowBytes));
+    readRows(matrix, held, read, row, present, memory.bytes(room, groups * GROUP * rowBytes));
     if (held.kind === "block" || held === F16) {
       // In a binary16 matrix every weight is checked; its padding is zero.
       const perRow = rowBytes / held.blockBytes;
-      const bad = arena.wasm.check_scales(room, held.blockBytes, present * perRow);
+      const bad = memory.wasm.check_scales(room, held.blockBytes, present * perRow);
       if (bad >= 0) {
         throw new BadScale((row + Math.floor(bad / perRow)) * (columns / held.blockWeights) + bad % perRow);
       }
     }
-    arena.wasm[packing.pack](room, rowBytes, blocks, groups, payload + done * groupBytes);
+    memory.wasm[pack](room, rowBytes, blocks, groups, address + done * groupBytes);
   }
-  return payload;
 }
 
 /**
  * Reads rows of a matrix, converts them to the packed format, and pads them with zeros.
  *
+ * @param held the packed format
  * @param first the first row
  * @param out room for at least `rows` rows; the rest of it becomes zeros
  */
-function readRows({ format, columns, packing, read }: Loading, first: number, rows: number, out: Uint8Array): void {
-  const { format: held } = packing;
+function readRows(
+  { format, columns }: Matrix,
+  held: Format,
+  read: ReadBytes,
+  first: number,
+  rows: number,
+  out: Uint8Array,
+): void {
   const rowBytes = matrixBytes(format, 1, columns);
   const heldBytes = matrixBytes(held, 1, padded(columns));
   if (format === held && columns === padded(columns)) {

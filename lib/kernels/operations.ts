@@ -117,6 +117,15 @@ export interface Attention {
 /** Fills `into` with bytes of a tensor, starting at byte `offset` of the tensor. */
 export type ReadBytes = (offset: number, into: Uint8Array) => void;
 
+/** Where a tensor is, so that other threads can read it. */
+export interface Place {
+  readonly path: string;
+  /** The version of the file: see reopen in lib/files/read.ts. */
+  readonly version: string;
+  /** The offset of its first byte in the file. */
+  readonly offset: number;
+}
+
 /**
  * A matrix can't be loaded: the scale of a block, or a binary16 weight, is not finite. Weights of other formats are not
  * checked; their infinities and NaNs show in the logits.
@@ -148,8 +157,13 @@ export class BadScale extends Error {
 export interface Operations {
   /** The number of threads. */
   readonly threads: number;
-  /** Loads a matrix. @throws {BadScale} */
-  matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix;
+  /**
+   * Loads a matrix.
+   *
+   * @param place where `read` reads, to find a matrix that was loaded ahead
+   * @throws {BadScale}
+   */
+  matrix(format: Format, rows: number, columns: number, read: ReadBytes, place?: Place): Matrix;
   /** Loads a vector of a float format. */
   vector(format: Format, length: number, read: ReadBytes): Vector;
   /** Creates a buffer of zeros. */

@@ -6,6 +6,7 @@
  */
 
 import { type Activations, type Format, matrixBytes } from "../format/blocks.ts";
+import { AheadMatrices, type LoadAhead, type PlacedMatrix } from "./ahead.ts";
 import { Arenas, layoutFixed, stride } from "./arena.ts";
 import { capacityFor, placeCache, type PlacedCache } from "./cache.ts";
 import {
@@ -35,6 +36,7 @@ import {
   type Operations,
   padded,
   type Pair,
+  type Place,
   type Projection,
   type ReadBytes,
   type RopeTable,
@@ -78,7 +80,8 @@ export class Pool implements Operations {
   readonly threads: number;
   readonly #activations: Activations;
   readonly #arenas: Arenas;
-  readonly #workers: SystemWorker<Assigned, "left">[];
+  readonly #workers: SystemWorker<Assigned | LoadAhead, "left">[];
+  readonly #ahead: AheadMatrices;
   readonly #matrices = new Handles<Matrix, PackedMatrix>("matrix");
   readonly #caches = new Handles<KeyValueCache, PlacedCache>("cache");
   // The data of these is their address.
@@ -113,15 +116,21 @@ export class Pool implements Operations {
     this.threads = threads;
     this.#activations = activations;
     this.#arenas = new Arenas(memoryBytes, guardBytes);
+    this.#ahead = new AheadMatrices(this.#arenas);
     this.#workers = Array.from({ length: threads - 1 }, () => {
       return startWorker(new URL("./worker.ts", import.meta.url));
     });
   }
 
-  matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix {
+  /** Starts loading matrices on the workers, if any, in the order of {@link matrix}. @throws {LimitError} no room */
+  loadAhead(matrices: Iterable<PlacedMatrix>): void {
+    if (this.#workers.length > 0) this.#ahead.start(matrices, this.#workers);
+  }
+
+  matrix(format: Format, rows: number, columns: number, read: ReadBytes, place?: Place): Matrix {
     checkMatrix(format, rows, columns);
     const matrix = { format, rows, columns };
-    const record = loadMatrix(this.#arenas, matrix, read);
+    const record = (place && this.#ahead.take(matrix, place, read)) ?? loadMatrix(this.#arenas, matrix, read);
     this.#maxBlocks = this.#most(this.#maxBlocks, padded(columns) / COLUMNS);
     const mode = packingOf(format).modes[this.#activations];
     return this.#matrices.add(matrix, { record, rowsHeld: Math.ceil(rows / GROUP) * GROUP, mode });
@@ -335,6 +344,7 @@ export class Pool implements Operations {
   /** At the first operation: allocates the scratch, whose size is known now, and starts the workers' program loops. */
   #start(): void {
     if (this.#thread) return;
+    this.#ahead.stop();
     const own = preparedBytes(MODE.f32, this.#maxBlocks);
     const scoreBytes = MOST_HEADS * this.#maxPositions * 4;
     const { main, all } = this.#arenas;
@@ -354,6 +364,7 @@ export class Pool implements Operations {
   async reset(): Promise<void> {
     this.#leave();
     await this.#left;
+    this.#ahead.stop();
     this.#arenas.reset();
     for (const handles of [this.#matrices, this.#vectors, this.#buffers, this.#caches, this.#tables]) handles.clear();
     this.#compared = undefined;

@@ -4,13 +4,15 @@
  * @module
  */
 
+import { type LoadAhead, loadAhead } from "./ahead.ts";
 import { Thread } from "./schedule.ts";
 import type { Assigned } from "./view.ts";
 import { listen } from "./workers.ts";
 
-const post = listen<Assigned, "left">(({ layout, thread }) => {
+const post = listen<Assigned | LoadAhead, "left">((message) => {
+  if ("pieces" in message) return loadAhead(message);
   try {
-    new Thread(layout, thread).serve();
+    new Thread(message.layout, message.thread).serve();
   } catch {
     // The calling thread reports the error.
   }

@@ -257,7 +257,7 @@ function* loadWeights(ops: Operations, config: Config, source: TensorSource): Wo
   const matrix = (part: Part, layer?: number): Matrix => {
     const { name, format, shape: [rows, columns], path } = find(part, layer);
     try {
-      return ops.matrix(format, rows, columns, (offset, into) => source.read(name, offset, into));
+      return ops.matrix(format, rows, columns, (offset, into) => source.read(name, offset, into), source.place?.(name));
     } catch (error) {
       if (!(error instanceof BadScale)) throw error;
       throw notFinite({ path, tensor: name }, format.blockWeights, columns, error.block);

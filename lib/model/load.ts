@@ -12,6 +12,7 @@ import { exists, readText, realPath } from "../files/read.ts";
 import { FORMATS, matrixBytes } from "../format/blocks.ts";
 import { type Checkpoint, nameOf, openCheckpoint, TensorReader } from "../format/checkpoint.ts";
 import type { Operations } from "../kernels/operations.ts";
+import type { Pool } from "../kernels/pool.ts";
 import { type Config, parseConfig } from "./config.ts";
 import { Llama } from "./llama.ts";
 import { checkTensors, tensorsOf, type TensorSource } from "./tensors.ts";
@@ -111,6 +112,28 @@ export function checkModel({ checkpoint, config }: Model): void {
 export interface Source extends TensorSource, Disposable {
   /** @throws {SystemError} a file has changed since it was opened */
   checkUnchanged(): void;
+}
+
+/**
+ * Starts loading the matrices of a model on the other threads of a pool; {@link loadModel} takes them. What is wrong with
+ * the tensors is left to it.
+ *
+ * @throws {LimitError} there is no room for them
+ */
+export function loadAhead(pool: Pool, { checkpoint, config }: Model): void {
+  using reader = new TensorReader(checkpoint);
+  const matrices = [];
+  for (const { name, shape } of tensorsOf(config)) {
+    const tensor = reader.find(name);
+    if (tensor === undefined || String(tensor.shape) !== String(shape)) return;
+    const format = FORMATS.get(tensor.dtype);
+    const [rows, columns] = shape;
+    const place = reader.place(name);
+    if (format !== undefined && columns !== undefined && place !== undefined) {
+      matrices.push({ format, rows, columns, place });
+    }
+  }
+  pool.loadAhead(matrices);
 }
 
 /**

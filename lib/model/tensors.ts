@@ -7,6 +7,7 @@
 
 import { CheckpointError } from "../errors.ts";
 import { FORMATS, matrixBytes } from "../format/blocks.ts";
+import type { Place } from "../kernels/operations.ts";
 import type { Config } from "./config.ts";
 
 /** The role of a tensor. */
@@ -141,6 +142,8 @@ export function matchTensors<T>(
 export interface TensorSource extends TensorList<{ readonly dtype: string }> {
   /** Reads `into.length` bytes of a tensor, from `offset` on. */
   read(name: string, offset: number, into: Uint8Array): void;
+  /** Where a tensor is, if other threads can read it. */
+  place?(name: string): Place | undefined;
 }
 
 /** A tensor of a checkpoint. */
