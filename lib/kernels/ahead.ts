@@ -24,6 +24,7 @@ const PIECE_BYTES = 1 << 22;
 
 /** A matrix, and where it is. */
 export interface PlacedMatrix extends Matrix {
+  /** The place of its first byte. */
   readonly place: Place;
 }
 

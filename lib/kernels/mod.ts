@@ -18,6 +18,7 @@
  * @module
  */
 
+export type { PlacedMatrix } from "./ahead.ts";
 export { BadScale } from "./operations.ts";
 export type {
   ActivationBuffer,
@@ -27,6 +28,7 @@ export type {
   Matrix,
   Norm,
   Operations,
+  Place,
   Projection,
   ReadBytes,
   RopeTable,

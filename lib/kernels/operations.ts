@@ -119,6 +119,7 @@ export type ReadBytes = (offset: number, into: Uint8Array) => void;
 
 /** Where a tensor is, so that other threads can read it. */
 export interface Place {
+  /** The path of the file. */
   readonly path: string;
   /** The version of the file: see reopen in lib/files/read.ts. */
   readonly version: string;
