@@ -1,6 +1,7 @@
 // `rabbit quantize --calibrate`, and what the other commands make of its checkpoints, run as a user runs them.
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { basename } from "@std/path/basename";
 import { join } from "@std/path/join";
 import { inTemporary, sha256, temporary, tree, write } from "../support/files.ts";
 import { ROOT, TINY } from "../support/fixtures.ts";
@@ -84,18 +85,26 @@ function headerOf(path: string): string {
 
 Deno.test("rabbit quantize --calibrate gives one digest at 1, 2 and 3 threads, with and without the engine's flags", async () => {
   await inTemporary(async (directory) => {
-    for (const texts of [["--calibrate", ONE, "--calibrate", TWO], ["--calibrate", "self"]]) {
+    const developed = join(directory, "developed");
+    await good(["gen", developed]);
+    for (
+      const [source, ...options] of [
+        [FLOAT, "--calibrate", ONE, "--calibrate", TWO, ...SIZE],
+        [FLOAT, "--calibrate", "self", ...SIZE],
+        [developed, "--calibrate", "self", "--tokens", "64", "--window", "32"],
+      ]
+    ) {
       const digests = new Set<string>();
       for (const [threads, flags] of [["1", PLAIN], ["2", FLAGS], ["3", PLAIN]]) {
-        const out = join(directory, "out");
-        await good(["quantize", FLOAT, out, "--force", ...texts, ...SIZE, "--threads", threads], {
-          DENO_V8_FLAGS: flags,
-        });
+        const out = `${directory}/${basename(source)}-out`;
+        const args = ["quantize", source, out, "--force", ...options, "--threads", threads];
+        const { code, err } = await run(args, { DENO_V8_FLAGS: flags });
+        assertEquals(code, 0, err);
         digests.add(
           await sha256(join(out, "model.safetensors")) + Deno.readTextFileSync(join(out, "quantization.json")),
         );
       }
-      assertEquals(digests.size, 1, texts.join(" "));
+      assertEquals(digests.size, 1, `${source} ${options.join(" ")}`);
     }
   });
 });

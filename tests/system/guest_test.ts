@@ -5,7 +5,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { findTools, Missing } from "../../tools/guest/guest.ts";
 import { inTemporary } from "../support/files.ts";
-import { ROOT } from "../support/fixtures.ts";
+import { ROOT, TINY } from "../support/fixtures.ts";
 import { EXECUTABLE, has, needs } from "../support/needs.ts";
 import { execute, rabbit, type Ran } from "../support/program.ts";
 
@@ -84,6 +84,17 @@ boots(
     assertMatch(out, /^COMPARE DIFFER$/m);
   },
 );
+
+// The tiny model: the development model takes minutes of emulation.
+boots("a calibration in a guest gives the digest of the host", async (dir) => {
+  const options = "--calibrate self --tokens 64 --window 32 --threads 1".split(" ");
+  const host = await rabbit(dir, ["quantize", TINY, "out", ...options]);
+  const [digest] = /digest=[0-9a-f]{64}$/m.exec(host.out)!;
+  const command = ["quantize", "/model.safetensors", "/out", ...options];
+  const { code, out } = await guest([TINY, "--memory", "512", "--", ...command]);
+  assertEquals(code, 0, out);
+  assertMatch(out, new RegExp(`^QUANT ratio=.* ${digest}$`, "m"));
+});
 
 boots("with too little memory the task says in one line how much is enough, and exits 2", async () => {
   const { code, out } = await guest(["--memory", "64"]);
