@@ -97,6 +97,8 @@ export type { ExportedTensor, ExportPlan, PlanExportOptions } from "./gguf/expor
 export { importGguf, planImport } from "./gguf/import.ts";
 export type { ImportedTensor } from "./gguf/convert.ts";
 export type { Dtype, ImportPlan } from "./gguf/import.ts";
+export { verifyGguf } from "./gguf/verify.ts";
+export type { GgufAgainst } from "./gguf/verify.ts";
 
 export { generate as generateModel } from "./dev/gen.ts";
 export type { GenerateModelOptions, Shape } from "./dev/gen.ts";

@@ -31,11 +31,11 @@ export const compareCommand = command({
   name: "compare",
   summary: "compare a quantized checkpoint with the float one: answer and logits of a prompt, or predictions of a text",
   positionals: [
-    { name: "FLOAT", type: CHECKPOINT, help: "the float checkpoint, a directory or a file" },
+    { name: "FLOAT", type: CHECKPOINT, help: "the float checkpoint, a directory or a file, or a GGUF file" },
     {
       name: "QUANT",
       type: CHECKPOINT,
-      help: "the quantized checkpoint, or another float one of the same architecture",
+      help: "the quantized checkpoint, or another float one of the same architecture, or a GGUF file",
     },
     {
       name: "CONFIG",

@@ -82,7 +82,12 @@ export const inferCommand = command({
   name: "infer",
   summary: "generate text with one checkpoint, greedily or by sampling, and time it",
   positionals: [
-    { name: "CHECKPOINT", type: CHECKPOINT, alias: "model", help: "the checkpoint, with config.json in its directory" },
+    {
+      name: "CHECKPOINT",
+      type: CHECKPOINT,
+      alias: "model",
+      help: "the checkpoint, with config.json in its directory, or a GGUF file",
+    },
   ],
   flags: FLAGS,
   details: [
@@ -146,7 +151,13 @@ function fieldsOf({ sampling: { temperature, topP, seed } }: Sampler) {
 /** The type of activations. @throws {UsageError} the checkpoint does not support it */
 function activationsOf({ values: { activations: asked } }: Args, { checkpoint }: Model): Activations {
   if (asked !== undefined && asked !== "f32" && checkpoint.width === undefined) {
-    throw new UsageError(`--activations ${asked} is for quantized checkpoints; a float one is multiplied in f32`);
+    throw new UsageError(
+      checkpoint.foreign
+        ? `--activations ${asked} is for files with matrices of one kind of blocks; ${
+          checkpoint.foreign.types.join(", ")
+        } are multiplied in f32`
+        : `--activations ${asked} is for quantized checkpoints; a float one is multiplied in f32`,
+    );
   }
   return asked ?? checkpoint.width?.activations ?? "f32";
 }
@@ -228,7 +239,9 @@ class PromptAndAnswer {
     this.#chat = readChatTemplate(directory);
     if (this.#chat === undefined) {
       throw new UsageError(
-        `--chat needs a chat template: chat_template in tokenizer_config.json, or chat_template.jinja, in ${directory}`,
+        foreign
+          ? `--chat needs a chat template, and ${directory} has none`
+          : `--chat needs a chat template: chat_template in tokenizer_config.json, or chat_template.jinja, in ${directory}`,
       );
     }
   }

@@ -52,8 +52,8 @@ export const reportCommand = command({
   name: "report",
   summary: "write an HTML report on quantized checkpoints: sizes, answers, logits, the error of each tensor",
   positionals: [
-    { name: "FLOAT", type: CHECKPOINT, help: "the float checkpoint, a directory or a file" },
-    { name: "QUANT", type: CHECKPOINT, many: true, help: "one or more quantized checkpoints of it" },
+    { name: "FLOAT", type: CHECKPOINT, help: "the float checkpoint, a directory or a file, or a GGUF file" },
+    { name: "QUANT", type: CHECKPOINT, many: true, help: "one or more quantized checkpoints of it, or GGUF files" },
   ],
   flags: FLAGS,
   example: "rabbit report SmolLM2-135M SmolLM2-135M-q8 SmolLM2-135M-q4 --out report.html",

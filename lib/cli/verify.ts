@@ -7,7 +7,7 @@
 import { join } from "@std/path/join";
 import { CheckpointError } from "../errors.ts";
 import { isGguf } from "../gguf/parts.ts";
-import { filesBytes, openSource, planVerify, verifyGguf } from "../gguf/verify.ts";
+import { filesBytes, openSource, planVerify, runVerify } from "../gguf/verify.ts";
 import type { Model } from "../model/load.ts";
 import { bytesOf, type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE } from "../format/checkpoint.ts";
 import { type PlannedRederivation, planRederivation, runRederivation } from "../library/rederive.ts";
@@ -152,7 +152,7 @@ function plan(
 async function derive(path: string, model: Model, out: Output): Promise<number> {
   const plan = planVerify(path, model);
   const { files, bytes, blocks, tensors } = await withBar("verify", 2 * filesBytes(plan), (watch) => {
-    return verifyGguf(plan, model, watch);
+    return runVerify(plan, model, watch);
   });
   out.line({ model: path, bytes, format: "GGUF", tensors: tensors.length, blocks });
   if (files.length === 1) out.line({ digest: files[0].digest });

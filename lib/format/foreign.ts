@@ -11,7 +11,7 @@ import { IS_GGUF } from "./given.ts";
 export interface StoredTensor {
   /** The name of its type in that format. */
   readonly type: string;
-  /** Whether that type is quantized. */
+  /** Whether that has quantized blocks. */
   readonly quantized: boolean;
   /** Its size in the file. */
   readonly bytes: number;

@@ -139,7 +139,11 @@ export function refuseDirectory(path: string): never {
     );
   }
   const gguf = names.find((name) => name.endsWith(".gguf"));
-  if (gguf !== undefined) refuse(`no checkpoint, but ${quote(gguf)}, ${IS_GGUF}`);
+  if (gguf !== undefined) {
+    refuse(
+      `no checkpoint, but ${quote(gguf)}; give that where a GGUF file can be read, or convert it with rabbit import`,
+    );
+  }
   const pickle = names.find((name) => PICKLE.test(name));
   if (pickle !== undefined) refuse(`no model.safetensors, but ${quote(pickle)}, ${IS_PICKLE}`);
   const cache = names.find((name) => name.startsWith("models--"));

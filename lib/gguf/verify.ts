@@ -14,6 +14,7 @@ import { sha256 } from "../files/write.ts";
 import { scalarKernels } from "../kernels/codec.ts";
 import { parseConfig } from "../model/config.ts";
 import { checkModel, differing, type Model, openModel } from "../model/load.ts";
+import { checkOptions, checkPath, WATCH } from "../options.ts";
 import { type Counted, counted, type Watch } from "../pace.ts";
 import type { TensorReport } from "../quantize/verify.ts";
 import { ENCODE } from "./encode.ts";
@@ -42,20 +43,35 @@ export interface GgufAgainst {
  * Compares every tensor of a GGUF file with the one that llama.cpp derives from the source. The settings in the metadata
  * that the computation depends on must be those of the source's config.json; the tokenizer is not compared.
  *
- * @param from the path of the GGUF file, or a plan of {@link planVerify}
- * @param source the float checkpoint, or its path
+ * ```ts
+ * import { exportGguf, generateModel, verifyGguf } from "@rabbit/rabbit";
+ *
+ * const directory = Deno.makeTempDirSync();
+ * generateModel(`${directory}/float`);
+ * await exportGguf(`${directory}/float`, `${directory}/float.gguf`);
+ *
+ * const { tensors } = await verifyGguf(`${directory}/float.gguf`, `${directory}/float`);
+ * console.log(tensors.every(({ equal }) => equal));
+ * Deno.removeSync(directory, { recursive: true });
+ * ```
+ *
+ * @param path the GGUF file; the first part of a split one
+ * @param source the float checkpoint: a directory, or a safetensors file
  * @param watch the progress is in bytes of the files, which are read twice
  * @throws {CheckpointError} a file is invalid, or the file describes another model than the source
  * @throws {RabbitError} a tensor has a type that can't be derived, or the blocks of a rabbit checkpoint
  * @throws {SystemError} a file can't be read, or changed in the meantime
+ * @throws the reason of the signal
  */
-export async function verifyGguf(
-  from: ImportPlan | string,
-  source: Model | string,
-  watch: Watch = {},
-): Promise<GgufAgainst> {
-  const model = typeof source === "string" ? openSource(source) : source;
-  const plan = typeof from === "string" ? planVerify(from, model) : from;
+export async function verifyGguf(path: string, source: string, watch: Watch = {}): Promise<GgufAgainst> {
+  checkPath("the path of the GGUF file", path);
+  checkOptions("verifyGguf", watch, WATCH);
+  const model = openSource(source);
+  return await runVerify(planVerify(path, model), model, watch);
+}
+
+/** {@link verifyGguf} for what is already open. */
+export async function runVerify(plan: ImportPlan, model: Model, watch: Watch): Promise<GgufAgainst> {
   const { parts } = plan;
   const bytes = filesBytes(plan);
   const hashes = await Promise.all(parts.map(() => sha256()));
@@ -137,7 +153,7 @@ export function planVerify(path: string, { checkpoint, config }: Model): ImportP
     if (ENCODE.has(type.name)) continue;
     throw new RabbitError(
       `${part.path}: tensor ${quote(name)}: type: ${type.name} can't be derived from floats (${types} can); ` +
-        "compare what it computes with the source, after an import",
+        "compare what it computes with what the source computes",
     );
   }
   for (const [name, dtype] of sourceTensors(path, metadata)) {

@@ -81,7 +81,7 @@ Deno.test("rabbit verify refuses a GGUF file of another model, and types that ca
     );
     await refused(
       `${MIXED}: tensor "blk.0.attn_q.weight": type: Q4_1 can't be derived from floats (F32, F16, BF16, Q8_0, Q4_0 can); ` +
-        "compare what it computes with the source, after an import",
+        "compare what it computes with what the source computes",
       ...["verify", MIXED, "--against", TINY],
     );
     const q8 = await quantizeTo(join(temporary, "q8"), TINY, 8);

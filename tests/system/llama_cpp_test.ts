@@ -1,12 +1,16 @@
 /**
- * llama.cpp runs what `rabbit export` writes. It comes with the npm package node-llama-cpp, which is too large to be one of the
+ * llama.cpp runs what `rabbit export` writes, and `rabbit infer` runs what llama.cpp's tools write. It comes with the npm package node-llama-cpp, which is too large to be one of the
  * repository's: NODE_LLAMA_CPP is a directory where `npm install node-llama-cpp` was run.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path/join";
+import { serializeGguf } from "../../lib/gguf/container.ts";
+import { readVocabulary, vocabularyMetadata } from "../../lib/gguf/vocabulary.ts";
+import { concat } from "../support/bytes.ts";
 import { inTemporary, write } from "../support/files.ts";
 import { expected, json, modelNames, MODELS, ROOT, TINY } from "../support/fixtures.ts";
+import { readGguf } from "../support/gguf.ts";
 import { copyModel, quantizeTo } from "../support/models.ts";
 import { needs } from "../support/needs.ts";
 import { execute, rabbit } from "../support/program.ts";
@@ -22,9 +26,24 @@ function vocabulary(size: number): Record<string, string> {
   return { "vocab.json": JSON.stringify(Object.fromEntries(words.map((w, n) => [w, n]))), "merges.txt": "" };
 }
 
+const NEEDED = {
+  programs: ["node"],
+  variables: { NODE_LLAMA_CPP: "directory where npm install node-llama-cpp was run" },
+};
+
+/** The greedy answers of llama.cpp, and the margins of their tokens. */
+async function answersOf(jobs: readonly { path: string; ids: readonly number[]; steps: number }[]) {
+  const args = [`${ROOT}tests/support/llama_cpp.mjs`, Deno.realPathSync(PACKAGE!), JSON.stringify(jobs)];
+  const { code, out, err } = await execute("node", args);
+  assertEquals(code, 0, err);
+  const answers: { tokens: number[]; margins: number[] }[] = out.trim().split("\n").map((line) => JSON.parse(line));
+  assertEquals(answers.length, jobs.length);
+  return answers;
+}
+
 needs(
   "llama.cpp gives the known tokens for every exported model",
-  { programs: ["node"], variables: { NODE_LLAMA_CPP: "directory where npm install node-llama-cpp was run" } },
+  NEEDED,
   async () => {
     await inTemporary(async (temporary) => {
       const tiny = expected;
@@ -48,18 +67,48 @@ needs(
         assertEquals([code, err], [0, ""], name);
         jobs.push({ path, ids: expected.prompt_ids, steps: expected.tokens.length });
       }
-      const args = [`${ROOT}tests/support/llama_cpp.mjs`, Deno.realPathSync(PACKAGE!), JSON.stringify(jobs)];
-      const { code, out, err } = await execute("node", args);
-      assertEquals(code, 0, err);
-      const answers = out.trim().split("\n").map((line) => JSON.parse(line));
-      assertEquals(answers.length, models.length);
+      const answers = await answersOf(jobs);
       for (const [n, { name, expected }] of models.entries()) {
         // It rounds activations to 8 bits where weights are quantized: a near tie may fall otherwise from there on.
         const { tokens, margins } = answers[n];
         const quantized = name === "q8" || name === "q4";
-        const same = (tokens as number[]).findIndex((token, n) => token !== expected.tokens[n]);
+        const same = tokens.findIndex((token, n) => token !== expected.tokens[n]);
         if (same < 0) continue;
         assert(quantized && margins[same] < 0.2, `${name}: ${tokens}, not ${expected.tokens}; margins ${margins}`);
+      }
+    });
+  },
+);
+
+needs(
+  "rabbit infer of a GGUF file gives llama.cpp's tokens",
+  NEEDED,
+  async () => {
+    await inTemporary(async (temporary) => {
+      const names = ["derived.gguf", ...[1, 2, 3].map((n) => `superblocks-0000${n}-of-00003.gguf`)];
+      for (const name of names) {
+        const { metadata, tensors, data } = readGguf(`${ROOT}fixtures/gguf/${name}`);
+        const changed = new Map(metadata);
+        const rows = tensors.find(({ name }) => name === "token_embd.weight")?.shape[0];
+        if (rows !== undefined) {
+          const directory = join(temporary, name.slice(0, -5));
+          Deno.mkdirSync(directory);
+          write(directory, vocabulary(rows));
+          const keys = vocabularyMetadata(readVocabulary(directory, rows, {}, "gpt-2"));
+          for (const [key, value] of keys) changed.set(key, value);
+        }
+        const start = serializeGguf(changed, tensors);
+        Deno.writeFileSync(join(temporary, name), concat(start, data.subarray(tensors[0].offset)));
+      }
+      const jobs = names.slice(0, 2).map((name) => ({ path: join(temporary, name), ids: [7, 30, 21], steps: 8 }));
+      for (const [n, { tokens, margins }] of (await answersOf(jobs)).entries()) {
+        const { path, ids, steps } = jobs[n];
+        const args = ["infer", path, "--ids", ids.join(" "), "--steps", `${steps}`, "--ignore-eos", "--json"];
+        const { code, out, err } = await rabbit(temporary, args);
+        assertEquals([code, err], [0, ""]);
+        const own: number[] = JSON.parse(out).tokens;
+        const differs = tokens.findIndex((token, n) => token !== own[n]);
+        assert(differs < 0 || margins[differs] < 0.2, `${path}: ${own}, llama.cpp: ${tokens}; margins ${margins}`);
       }
     });
   },

@@ -9,7 +9,7 @@ import { TINY } from "../support/fixtures.ts";
 
 // deno-lint-ignore no-explicit-any
 const { advise, compare, compareText, exportGguf, generateModel, importGguf, open, ...more } = library as any;
-const { planQuantize, quantize, quantizePart, verify, verifyAgainst } = more;
+const { planQuantize, quantize, quantizePart, verify, verifyAgainst, verifyGguf } = more;
 
 const directory = temporary();
 const float = copyModel(TINY, `${directory}/float`);
@@ -51,6 +51,9 @@ const WRONG: [string, () => unknown, string][] = [
   ["exportGguf", () => exportGguf(float, out, { pr: "" }), 'exportGguf: unknown option "pr"'],
   ["importGguf", () => importGguf(undefined, out), "the path of the GGUF file is undefined, expected a string"],
   ["importGguf", () => importGguf("a", out, { type: "f32" }), 'importGguf: unknown option "type"'],
+  ["verifyGguf", () => verifyGguf(undefined, float), "the path of the GGUF file is undefined, expected a string"],
+  ["verifyGguf", () => verifyGguf("a", undefined), "the path of the checkpoint is undefined, expected a string"],
+  ["verifyGguf", () => verifyGguf("a", float, { threads: 1 }), 'verifyGguf: unknown option "threads"'],
   ["generateModel", () => generateModel(out, { seeds: 1 }), 'generateModel: unknown option "seeds"'],
   ["generateModel", () => generateModel(undefined), "the output directory is undefined, expected a string"],
 ];
