@@ -41,6 +41,19 @@ Deno.test("compare finds what the program finds", async () => {
   assertEquals([found.prefill.max, found.prefill.mean], [prefill.max, prefill.mean]);
 });
 
+Deno.test("compare and compareText of a GGUF file find what they find of its checkpoint", async () => {
+  const path = `${directory}/other.gguf`;
+  await exportGguf(quant, path, { pre: "gpt-2" });
+  const prompt = { prompt: "Once", steps: 5, threads: 2 };
+  assertEquals(await compare(float, path, prompt), await compare(float, quant, prompt));
+  const windows = { window: 16, stride: 8, threads: 2 };
+  const [found, wanted] = [
+    await compareText(float, path, TEXT, windows),
+    await compareText(float, quant, TEXT, windows),
+  ];
+  assertEquals(found.observations, wanted.observations);
+});
+
 Deno.test("compareText finds what the program finds", async () => {
   const found = await compareText(float, quant, TEXT, { window: 16, stride: 8, threads: 2 });
   const { perplexity, kl, text } = await said(

@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
 import { CheckpointError, RabbitError } from "../../../lib/errors.ts";
 import { generate } from "../../../lib/dev/gen.ts";
+import { exportGguf } from "../../../lib/gguf/export.ts";
 import { type GeneratedToken, type LanguageModel, open, type Prompt } from "../../../lib/library/open.ts";
 import type { GenerateOptions } from "../../../lib/library/open.ts";
 import { temporary } from "../../support/files.ts";
@@ -45,6 +46,19 @@ Deno.test("generate gives the tokens and the text that the program gives", async
       assertEquals(textOf(pieces), text.text);
     });
   }
+});
+
+Deno.test("a GGUF file generates what its checkpoint generates, with the template in it", async () => {
+  const path = `${directory}/quant.gguf`;
+  await exportGguf(quant, path, { pre: "gpt-2" });
+  await using model = await open(path, { threads: 2 });
+  await using(undefined, async (checkpoint) => {
+    for (const [prompt, options] of [["Once upon", {}], ["Once", { chat: true }]] as const) {
+      const wanted = await answer(checkpoint, prompt, { maxTokens: 8, ...options });
+      assertEquals(await answer(model, prompt, { maxTokens: 8, ...options }), wanted);
+    }
+    assertEquals(model.activations, checkpoint.activations);
+  });
 });
 
 Deno.test("generate follows token ids, forgets the answer before, and ends with a token that stops it", () =>
