@@ -7,6 +7,7 @@
 
 import { checkOptions, WATCH } from "../options.ts";
 import type { Hash } from "node:crypto";
+import { basename } from "@std/path/basename";
 import { join } from "@std/path/join";
 import { CheckpointError, Refusal, systemError } from "../errors.ts";
 import { beginsWith, exists, readAt, reopen, writeAt } from "../files/read.ts";
@@ -15,6 +16,7 @@ import { system } from "../files/system.ts";
 import { sha256 } from "../files/write.ts";
 import { type BlockFormat, declarationOf } from "../format/blocks.ts";
 import { type Checkpoint, collect, INDEX_FILE, memberOf, MODEL_FILE, QUANTIZATION_FILE } from "../format/checkpoint.ts";
+import { shardsIn } from "../format/given.ts";
 import { staleFile } from "../format/outputs.ts";
 import { serializeHeader } from "../format/safetensors.ts";
 import { serializeIndex, shardName } from "../format/shards.ts";
@@ -205,7 +207,7 @@ export async function merge(
 ): Promise<Merged> {
   checkOptions("merge", options, { ...WATCH, force: true });
   const { force = false, signal, progress } = options;
-  const { directory, files: merged, inPlace, header, records } = plan;
+  const { directory, files: merged, inPlace, header, parts, records } = plan;
   const [{ header: planned }] = records.values();
   const own = (await sha256()).update(header).digest("hex");
   if (own !== planned) {
@@ -217,7 +219,7 @@ export async function merge(
     ...index ? [[INDEX_FILE, index] satisfies [string, Uint8Array]] : [],
   ]);
   const seen = new Map([...starts.keys()].map((name) => [name, versionAt(join(directory, name))]));
-  checkMerged(directory, starts, force);
+  checkMerged(directory, parts.files.map(({ path }) => basename(path)), starts, force);
   // The same index may be written by another process at the same time.
   using files = new NewFiles(directory, inPlace ? undefined : seen);
   const digest = (await sha256()).update(header);
@@ -231,10 +233,16 @@ export async function merge(
 /**
  * Checks that the merged files can be written. Those of an earlier merge that was interrupted are replaced.
  *
+ * @param parts the names of the parts
  * @param starts the names of the files, and how they begin
  * @throws {Refusal} another file exists that would be overwritten, or would be beside the shards
  */
-function checkMerged(directory: string, starts: ReadonlyMap<string, Uint8Array>, force: boolean): void {
+function checkMerged(
+  directory: string,
+  parts: readonly string[],
+  starts: ReadonlyMap<string, Uint8Array>,
+  force: boolean,
+): void {
   for (const [name, start] of starts) {
     const path = join(directory, name);
     if (!force && exists(path) && !beginsWith(path, start)) throw new Refusal("exists", path, `${path} exists already`);
@@ -242,8 +250,10 @@ function checkMerged(directory: string, starts: ReadonlyMap<string, Uint8Array>,
   // Parts are made by the format's rule, which needs no description.
   const described = join(directory, QUANTIZATION_FILE);
   if (exists(described)) throw staleFile(described);
-  const path = join(directory, MODEL_FILE);
-  if (starts.has(MODEL_FILE) || !exists(path)) return;
+  const weights = [...shardsIn(directory), ...exists(join(directory, MODEL_FILE)) ? [MODEL_FILE] : []];
+  const stray = weights.find((name) => !starts.has(name) && !parts.includes(name));
+  if (stray === undefined) return;
+  const path = join(directory, stray);
   throw new Refusal("stale", path, `${path} exists, beside the parts of a checkpoint; remove it first`);
 }
 

@@ -72,7 +72,7 @@ export function readRecords(directory: string): Map<string, PartRecord> {
     if (recordName({ number: record.part, count: record.parts }) !== name) {
       throw new CheckpointError(
         { path },
-        `is the record of part ${record.part} of ${record.parts}; was it renamed? Write the part again`,
+        `is the record of part ${record.part} of ${record.parts}; was it renamed? ${AGAIN}`,
       );
     }
     return [[path, record]];
@@ -87,12 +87,21 @@ function list(directory: string): string[] {
   }
 }
 
+/** What to do with a record that is none. */
+const AGAIN = "Remove it, and write the part again";
+
 function readRecord(path: string): PartRecord {
-  const json = readJsonObject(path, MAX_RECORD_BYTES);
+  let json: Record<string, unknown>;
+  try {
+    json = readJsonObject(path, MAX_RECORD_BYTES);
+  } catch (error) {
+    if (!(error instanceof CheckpointError)) throw error;
+    throw new CheckpointError({ path }, `${error.message.replace(`${path}: `, "")}. ${AGAIN}`);
+  }
   const take = <T>(field: keyof PartRecord, wanted: string, good: (value: unknown) => value is T): T => {
     const value = Object.hasOwn(json, field) ? json[field] : undefined;
     if (good(value)) return value;
-    throw new CheckpointError({ path, field }, `expected ${wanted}; write the part again`);
+    throw new CheckpointError({ path, field }, `expected ${wanted}. ${AGAIN}`);
   };
   const whole = (max: number) => (value: unknown): value is number => {
     return Number.isSafeInteger(value) && Number(value) >= 1 && Number(value) <= max;

@@ -205,6 +205,11 @@ Deno.test("merge refuses parts that are missing, changed, or of another checkpoi
     );
 
     const remove = "as part 1 of 4 is; remove it";
+    const anew = "Remove it, and write the part again";
+    await refused(
+      changed((out) => Deno.writeTextFileSync(`${out}/${record}`, "{")),
+      `OUT/${record}: not valid JSON: expected a key, found the end in line 1, column 2. ${anew}`,
+    );
     await refused(edit({ version: 2 }), `OUT/${record}: the part there is of version 2 of the parts, not 1, ${remove}`);
     await refused(
       edit({ source: "0".repeat(64) }),
@@ -216,7 +221,7 @@ Deno.test("merge refuses parts that are missing, changed, or of another checkpoi
     );
     await refused(
       edit({ parts: 5 }),
-      `OUT/${record}: is the record of part 2 of 5; was it renamed? Write the part again`,
+      `OUT/${record}: is the record of part 2 of 5; was it renamed? ${anew}`,
     );
     for (
       const [field, value, wanted] of [
@@ -232,7 +237,7 @@ Deno.test("merge refuses parts that are missing, changed, or of another checkpoi
     ) {
       await refused(
         edit({ [field as string]: value }),
-        `OUT/${record}: ${field}: expected ${wanted}; write the part again`,
+        `OUT/${record}: ${field}: expected ${wanted}. ${anew}`,
       );
     }
 
@@ -260,6 +265,14 @@ Deno.test("merge refuses parts that are missing, changed, or of another checkpoi
       `OUT/${WEIGHTS} exists, beside the parts of a checkpoint; remove it first`,
     );
     await refused(changed((out) => write(out, { [WEIGHTS]: "x" })), `OUT/${WEIGHTS} exists already`, true);
+    const stray = (out: string) => Deno.copyFileSync(`${directory}/seven/${part(5, 7)}`, `${out}/${part(5, 7)}`);
+    for (const single of [false, true]) {
+      await refused(
+        changed(stray),
+        `OUT/${part(5, 7)} exists, beside the parts of a checkpoint; remove it first`,
+        single,
+      );
+    }
     await refused(changed((out) => write(out, { [INDEX]: "x" })), `OUT/${INDEX} exists already`);
     for (const single of [false, true]) {
       await refused(
