@@ -84,6 +84,8 @@ export type { VerifiedAttestation, VerifyAttestationOptions, VerifyAttestationSe
 
 export { compare, compareText } from "./library/compare.ts";
 export type { Compared, CompareOptions, CompareTextOptions } from "./library/compare.ts";
+export { compareTextPart, mergeWindows as mergeTextParts } from "./library/text_parts.ts";
+export type { CompareTextPartOptions, MergedText, TextRun } from "./library/text_parts.ts";
 export { advise } from "./library/advise.ts";
 export type { Advice, AdviseOptions, WidthAdvice } from "./library/advise.ts";
 export type { Answers, Rule } from "./measure/advise.ts";

@@ -38,10 +38,11 @@ export function checkPath(name: string, path: unknown): void {
   if (path === "") throw new TypeError(`${name} is empty`);
 }
 
-/** @throws {RangeError} a number is not whole, or less than `least` */
-export function checkWhole(name: string, value: number, least: number): void {
-  if (Number.isSafeInteger(value) && value >= least) return;
-  throw new RangeError(`${name} ${shown(value)}: expected a whole number of at least ${least}`);
+/** @throws {RangeError} a number is not whole, or not from `least` to `most` */
+export function checkWhole(name: string, value: number, least: number, most = Infinity): void {
+  if (Number.isSafeInteger(value) && value >= least && value <= most) return;
+  const range = most === Infinity ? `of at least ${least}` : `from ${least} to ${most}`;
+  throw new RangeError(`${name} ${shown(value)}: expected a whole number ${range}`);
 }
 
 /** A wrong value for messages. */

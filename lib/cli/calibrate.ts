@@ -4,18 +4,17 @@
  * @module
  */
 
-import { join } from "@std/path/join";
 import {
   CALIBRATION,
   type CalibrationOptions,
+  methodFields,
   planCalibration,
   type PlannedCalibration,
   type RunOptions,
   textDigest,
 } from "../library/calibration.ts";
 import { readText } from "../files/read.ts";
-import { bytesOf, type Checkpoint, nameOf, QUANTIZATION_FILE } from "../format/checkpoint.ts";
-import { checkpointDigest } from "../quantize/digests.ts";
+import { bytesOf, type Checkpoint } from "../format/checkpoint.ts";
 import { MAX_TOKENS, quantizationOf } from "../format/quantization.ts";
 import type { Plan } from "../quantize/quantize.ts";
 import type { Raised } from "../calibrate/calibrate.ts";
@@ -71,36 +70,8 @@ export const CALIBRATION_FLAGS = {
  */
 export async function printMethod(checkpoint: Checkpoint, out: Output, most = Infinity): Promise<void> {
   const check = bytesOf(checkpoint) <= most;
-  const fields = await methodFields(checkpoint, check);
+  const fields = await methodFields(checkpoint, warn, check);
   if (fields !== undefined) out.group("quantization", { ...fields, checked: check ? undefined : false });
-}
-
-/**
- * How the blocks of a checkpoint were chosen, where quantization.json says it. One that describes other weights is left
- * out, with a warning.
- *
- * @param check whether to hash the weights, to tell that
- */
-export async function methodFields(
-  checkpoint: Checkpoint,
-  check = true,
-): Promise<Readonly<Record<string, string | number | undefined>> | undefined> {
-  const quantization = quantizationOf(checkpoint);
-  if (quantization === undefined) return undefined;
-  const { method, version, calibration } = quantization;
-  const { texts, ...parameters } = calibration ?? { texts: [] };
-  const names = texts.map(({ file }) => file).join(",") || undefined;
-  const fields = { method, version, texts: names, ...parameters };
-  const digest = check ? await checkpointDigest(checkpoint) : quantization.digest;
-  if (digest === quantization.digest) return fields;
-  warn(
-    join(checkpoint.directory, QUANTIZATION_FILE),
-    `does not belong to ${
-      nameOf(checkpoint)
-    }: it describes weights of the digest ${quantization.digest}, and these have ` +
-      `${digest}; what it says of the method is left out`,
-  );
-  return undefined;
 }
 
 /**

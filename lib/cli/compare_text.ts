@@ -14,12 +14,12 @@ import { type Divergence, type Figure, type PredictionFigures, predictionFigures
 import { digitsOf } from "../measure/printed.ts";
 import { fedTokens, WINDOW, windowsOf } from "../measure/perplexity.ts";
 import { type Arguments, COUNT, type Detail, FILE, type Flags, type Values } from "./arguments.ts";
-import { methodFields, warnOfOverlap } from "./calibrate.ts";
+import { warnOfOverlap } from "./calibrate.ts";
 import type { Part } from "../quantize/parts.ts";
 import { UsageError } from "./errors.ts";
 import { scoredIds } from "../library/prompt.ts";
 import { memory, memoryFor, tokenizerFor } from "./model.ts";
-import { type Fields, Fixed, type Output, tokensPerSecond, withBar } from "./output.ts";
+import { type Fields, Fixed, type Output, tokensPerSecond, warn, withBar } from "./output.ts";
 
 /** The size limit of a text: hours of work even for a small model. */
 export const MAX_TEXT_BYTES = 100_000_000;
@@ -194,7 +194,7 @@ async function comparePart(
 ): Promise<number> {
   const numbers = windowsOfPart(text, part);
   const windows = numbers.map((window) => text.windows[window]);
-  const run = { ...await describeText(float, quant, text), quantization: await methodFields(quant.checkpoint) };
+  const run = await describeText(float, quant, text, warn);
   const measured = windows.length === 0 ? [] : await withBar(
     "compare",
     fedTokens(windows),

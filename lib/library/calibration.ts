@@ -14,7 +14,7 @@ import { openFile, readText, writeAt } from "../files/read.ts";
 import type { NewFile } from "../files/new_files.ts";
 import { sha256 } from "../files/write.ts";
 import { BLOCK } from "../format/blocks.ts";
-import { TensorReader } from "../format/checkpoint.ts";
+import { type Checkpoint, nameOf, QUANTIZATION_FILE, TensorReader } from "../format/checkpoint.ts";
 import {
   type Calibration,
   type FileDigest,
@@ -22,6 +22,7 @@ import {
   MAX_DAMPING,
   MAX_TOKENS,
   type Method,
+  quantizationOf,
 } from "../format/quantization.ts";
 import { Pool } from "../kernels/pool.ts";
 import { threadCount } from "../kernels/workers.ts";
@@ -30,7 +31,7 @@ import { longestContext } from "../model/config.ts";
 import { type Model, readConfig } from "../model/load.ts";
 import { nameOfPart } from "../model/tensors.ts";
 import { Engine } from "../quantize/calibrate/engine.ts";
-import { digestOf, fileDigests } from "../quantize/digests.ts";
+import { checkpointDigest, digestOf, fileDigests } from "../quantize/digests.ts";
 import { checkWeights, type Filled, type Plan } from "../quantize/quantize.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
@@ -169,6 +170,33 @@ export async function idsDigest(windows: readonly (readonly number[])[]): Promis
 /** What a calibration is called in quantization.json. */
 export function methodOf({ texts }: Pick<PlannedCalibration, "texts">): Method {
   return texts.length === 0 ? "self-calibrated" : "calibrated";
+}
+
+/**
+ * How the blocks of a checkpoint were chosen, where quantization.json says it. One that describes other weights is left
+ * out.
+ *
+ * @param warn is called with its path and a sentence, if it is left out
+ * @param check whether to hash the weights, to tell that
+ */
+export async function methodFields(
+  checkpoint: Checkpoint,
+  warn?: (path: string, problem: string) => void,
+  check = true,
+): Promise<Readonly<Record<string, string | number | undefined>> | undefined> {
+  const quantization = quantizationOf(checkpoint);
+  if (quantization === undefined) return undefined;
+  const { method, version, calibration } = quantization;
+  const { texts, ...parameters } = calibration ?? { texts: [] };
+  const names = texts.map(({ file }) => file).join(",") || undefined;
+  const digest = check ? await checkpointDigest(checkpoint) : quantization.digest;
+  if (digest === quantization.digest) return { method, version, texts: names, ...parameters };
+  warn?.(
+    join(checkpoint.directory, QUANTIZATION_FILE),
+    `does not belong to ${nameOf(checkpoint)}: it describes weights of the digest ${quantization.digest}, and these ` +
+      `have ${digest}; what it says of the method is left out`,
+  );
+  return undefined;
 }
 
 function whole(name: string, value: number, least: number, most = Number.MAX_SAFE_INTEGER): void {

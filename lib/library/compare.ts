@@ -4,7 +4,7 @@
  * @module
  */
 
-import { checkOptions, checkString, checkWhole, WATCH } from "../options.ts";
+import { checkOptions, checkString, checkWhole, type Names, WATCH } from "../options.ts";
 import { inTurns, type Watch, type Work } from "../pace.ts";
 import { TensorReader } from "../format/checkpoint.ts";
 import { FORMATS } from "../format/blocks.ts";
@@ -147,12 +147,28 @@ export async function compareText(
   text: string,
   options: CompareTextOptions = {},
 ): Promise<Divergence> {
+  checkOptions("compareText", options, COMPARE_TEXT);
+  const { models: [model, other], ...windowed } = windowedText(float, quant, text, options);
+  const { threads, signal, progress } = options;
+  const [divergence] = await predictText(model, [other], windowed, { threads, signal, progress });
+  return divergence;
+}
+
+/** The names of {@link CompareTextOptions}. */
+export const COMPARE_TEXT: Names<CompareTextOptions> = { ...WATCH, window: true, stride: true, threads: true };
+
+/** Opens two checkpoints, and divides a text into windows. @throws as {@link compareText} */
+export function windowedText(
+  float: string,
+  quant: string,
+  text: string,
+  options: CompareTextOptions,
+): WindowedText & { readonly models: readonly [float: Model, quant: Model]; readonly stride: number } {
   checkString("the text", text);
-  checkOptions("compareText", options, { ...WATCH, window: true, stride: true, threads: true });
   const model = openModel(openAny(float));
   const other = openQuantized(openAny(quant), model);
   const longest = Math.min(longestContext(model.config), longestContext(other.config));
-  const { window = Math.min(WINDOW, longest), threads, signal, progress } = options;
+  const { window = Math.min(WINDOW, longest) } = options;
   const { stride = window } = options;
   if (!(Number.isInteger(window) && window >= 2 && window <= longest)) {
     throw new RangeError(`window ${window}: expected a whole number from 2 to the model's context of ${longest}`);
@@ -161,9 +177,7 @@ export async function compareText(
     throw new RangeError(`stride ${stride}: expected a whole number from 1 to the window of ${window}`);
   }
   const ids = scoredIds("the text", text, tokenizerOf(model), model);
-  const windows = windowsOf(ids.length, window, stride);
-  const [divergence] = await predictText(model, [other], { ids, window, windows }, { threads, signal, progress });
-  return divergence;
+  return { models: [model, other], ids, window, stride, windows: windowsOf(ids.length, window, stride) };
 }
 
 /** A text, divided into windows. */

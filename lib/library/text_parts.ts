@@ -4,14 +4,16 @@
  * @module
  */
 
+import { checkOptions } from "../options.ts";
 import { CheckpointError, quote } from "../errors.ts";
 import { sha256 } from "../files/write.ts";
 import { parseJson } from "../format/json.ts";
 import { Divergence } from "../measure/metrics.ts";
 import type { Model } from "../model/load.ts";
 import { fingerprint } from "../quantize/part_record.ts";
-import type { Part } from "../quantize/parts.ts";
-import type { WindowedText } from "./compare.ts";
+import { checkNumbers, type Part } from "../quantize/parts.ts";
+import { methodFields } from "./calibration.ts";
+import { COMPARE_TEXT, type CompareTextOptions, predictWindows, type WindowedText, windowedText } from "./compare.ts";
 
 /** The version of the lines. It is raised if their content changes, or any digit of a measurement. */
 export const WINDOWS_VERSION = 1;
@@ -49,15 +51,63 @@ export interface WindowedFile extends WindowedText {
 }
 
 /** The numbers of the windows of a part: every `count`-th, so that all parts take as long. */
-export function windowsOfPart({ windows }: WindowedText, { number, count }: Part): number[] {
+export function windowsOfPart({ windows }: WindowedText, part: Part): number[] {
+  checkNumbers(part);
+  const { number, count } = part;
   return [...windows.keys()].filter((window) => window % count === number - 1);
 }
 
-/** Describes a measurement. @throws {SystemError} a file of a model can't be read */
+/** Options of {@link compareTextPart}. Progress counts tokens. */
+export interface CompareTextPartOptions extends CompareTextOptions {
+  /** What the lines call the text (default: text). */
+  readonly file?: string;
+}
+
+/**
+ * Measures one of several parts of a text as {@link compareText} measures all of it: windows I, I + N, I + 2N and so on
+ * for part I of N. {@link mergeTextParts} puts the lines of all parts together.
+ *
+ * ```ts
+ * import { compareTextPart, generateModel, mergeTextParts, quantize } from "@rabbit/rabbit";
+ *
+ * const directory = Deno.makeTempDirSync();
+ * const [float, quant, text] = [`${directory}/float`, `${directory}/q8`, "The cat sat on the mat."];
+ * generateModel(float);
+ * await quantize(float, quant, { bits: 8 });
+ *
+ * const part = (number: number) => compareTextPart(float, quant, text, { number, count: 2 }, { window: 8 });
+ * const { measured } = mergeTextParts([["part 1", await part(1)], ["part 2", await part(2)]]);
+ * console.log(measured.ratio.value);
+ * Deno.removeSync(directory, { recursive: true });
+ * ```
+ *
+ * @returns a line of JSON for each window of the part, as `compare --text --shard` prints them
+ * @throws as {@link compareText}; or {RangeError} the part is not one of its number of parts
+ */
+export async function compareTextPart(
+  float: string,
+  quant: string,
+  text: string,
+  part: Part,
+  options: CompareTextPartOptions = {},
+): Promise<string> {
+  checkOptions("compareTextPart", options, { ...COMPARE_TEXT, file: true });
+  const { models: [model, other], ...windowed } = windowedText(float, quant, text, options);
+  const { file = "text", threads, signal, progress } = options;
+  const run = await describeText(model, other, { ...windowed, file });
+  const numbers = windowsOfPart(windowed, part);
+  if (numbers.length === 0) return "";
+  const windows = numbers.map((window) => windowed.windows[window]);
+  const measured = await predictWindows(model, [other], { ...windowed, windows }, { threads, signal, progress });
+  return measured.map(([window], n) => windowLine(run, numbers[n], window) + "\n").join("");
+}
+
+/** Describes a measurement. @param warn see {@link methodFields} @throws {SystemError} a file of a model can't be read */
 export async function describeText(
   float: Model,
   quant: Model,
   { file, ids, window, stride, windows }: WindowedFile,
+  warn?: (path: string, problem: string) => void,
 ): Promise<TextRun> {
   return {
     version: WINDOWS_VERSION,
@@ -69,6 +119,7 @@ export async function describeText(
     length: window,
     stride,
     windows: windows.length,
+    quantization: await methodFields(quant.checkpoint, warn),
   };
 }
 

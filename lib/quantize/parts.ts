@@ -4,8 +4,9 @@
  * @module
  */
 
+import { checkWhole } from "../options.ts";
 import type { Tensor } from "../format/checkpoint.ts";
-import { shardName } from "../format/shards.ts";
+import { MAX_SHARDS, shardName } from "../format/shards.ts";
 import type { Plan, PlannedTensor } from "./quantize.ts";
 import { plannedFile } from "./shards.ts";
 
@@ -38,14 +39,24 @@ export interface Slice<T> {
   readonly rows?: Rows;
 }
 
+/** @throws {RangeError} a part is not one of its number of parts */
+export function checkNumbers({ number, count }: Part): void {
+  checkWhole("the number of parts", count, 1, MAX_SHARDS);
+  checkWhole("the part", number, 1, count);
+}
+
 /**
  * Returns a part of a list of tensors. The parts have nearly the same number of bytes. A part begins and ends between
  * tensors, or between the rows of a matrix that has more bytes than a part.
+ *
+ * @throws {RangeError} the part is not one of its number of parts
  */
 export function partOf<T extends { readonly bytes: number; readonly shape: readonly number[] }>(
   tensors: readonly T[],
-  { number, count }: Part,
+  part: Part,
 ): Slice<T>[] {
+  checkNumbers(part);
+  const { number, count } = part;
   const total = tensors.reduce((sum, { bytes }) => sum + bytes, 0);
   const [begin, end] = [number - 1, number].map((n) => cutAt(tensors, total, n, count));
   return tensors.flatMap((tensor, n): Slice<T>[] => {

@@ -3,6 +3,8 @@ import { RabbitError } from "../../../lib/errors.ts";
 import { generate } from "../../../lib/dev/gen.ts";
 import { advise } from "../../../lib/library/advise.ts";
 import { compare, compareText } from "../../../lib/library/compare.ts";
+import { compareTextPart, mergeWindows } from "../../../lib/library/text_parts.ts";
+import { predictionFigures } from "../../../lib/measure/metrics.ts";
 import { exportGguf } from "../../../lib/gguf/export.ts";
 import { importGguf } from "../../../lib/gguf/import.ts";
 import { quantize } from "../../../lib/quantize/quantize.ts";
@@ -69,6 +71,30 @@ Deno.test("compareText finds what the program finds", async () => {
   );
   assertEquals([found.scored, found.float.value, found.ratio.value], [text.scored, perplexity.float, perplexity.ratio]);
   assertEquals(found.kl.value, kl.mean);
+});
+
+Deno.test("compareTextPart prints what the program prints, and mergeTextParts finds what compareText finds", async () => {
+  const options = { window: 8, stride: 4, threads: 2 };
+  const whole = await compareText(float, quant, TEXT, options);
+  for (const count of [1, 2, 5]) {
+    const parts: [string, string][] = [];
+    for (let number = count; number >= 1; number--) {
+      const lines = await compareTextPart(float, quant, TEXT, { number, count }, { ...options, file: "text" });
+      parts.push([`part ${number}`, lines]);
+      const args = ["--text", "text", "--window", "8", "--stride", "4", "--shard", `${number}/${count}`];
+      const { out } = await rabbit(directory, ["compare", float, quant, ...args, "--quiet"]);
+      assertEquals(lines, out);
+    }
+    const { run, measured } = mergeWindows(parts);
+    assertEquals([run.file, run.length, run.stride], ["text", 8, 4]);
+    assertEquals(predictionFigures(measured), predictionFigures(whole));
+  }
+  // More parts than windows.
+  assertEquals(await compareTextPart(float, quant, TEXT, { number: 999, count: 999 }, options), "");
+  for (const part of [{ number: 0, count: 2 }, { number: 3, count: 2 }, { number: 1.5, count: 2 }]) {
+    const expected = `the part ${part.number}: expected a whole number from 1 to 2`;
+    await assertRejects(() => compareTextPart(float, quant, TEXT, part), RangeError, expected);
+  }
 });
 
 Deno.test("advise says what the program says", async () => {
