@@ -34,7 +34,7 @@ const KEPT_BYTES = 3 << 26;
 const HELD_BYTES = 9 << 25;
 
 /** The most weights of a matrix that are solved at once. */
-const SOLVED_WEIGHTS = 1 << 22;
+export const SOLVED_WEIGHTS = 1 << 22;
 
 /** A matrix whose Hessian needed more damping than was asked for. */
 export interface Raised {
@@ -71,8 +71,20 @@ export function costsOf({ config }: Model, windows: number, window: number, samp
 }
 
 /** How many windows the Hessian of a tied head is made of. */
-function headWindows(hidden: number, window: number): number {
+export function headWindows(hidden: number, window: number): number {
   return Math.ceil(HEAD_TOKENS * hidden / window);
+}
+
+/** Numbers of the places for inputs of windows: of as many as are kept, and of one that is not. */
+export function placesFor(
+  { config: { hidden, heads, headDim, intermediate } }: Model,
+  count: number,
+  window: number,
+): number {
+  const place = 2 * window * Math.max(hidden, heads * headDim, intermediate);
+  const left = HELD_BYTES - 4 * 2 * count * window * hidden;
+  const most = Math.floor(Math.min(KEPT_BYTES, Math.max(left, KEPT_BYTES / 4)) / 4 / place);
+  return place * Math.max(1, Math.min(count, most) + 1);
 }
 
 /** What {@link calibrate} found. */
@@ -120,13 +132,8 @@ class Run {
 
   constructor(readonly task: CalibrateTask, readonly source: TensorSource) {
     this.#pause = pacer(task.signal);
-    const { model: { config: { hidden, heads, headDim, intermediate } }, windows } = task;
-    const tokens = windows[0].length;
-    const place = 2 * tokens * Math.max(hidden, heads * headDim, intermediate);
-    const left = HELD_BYTES - 4 * 2 * windows.length * tokens * hidden;
-    const most = Math.floor(Math.min(KEPT_BYTES, Math.max(left, KEPT_BYTES / 4)) / 4 / place);
-    // One for what is not kept.
-    this.#places = new Float32Array(place * Math.max(1, Math.min(windows.length, most) + 1));
+    const { model, windows } = task;
+    this.#places = new Float32Array(placesFor(model, windows.length, windows[0].length));
   }
 
   /** Place `n` of inputs of some columns. */
@@ -372,7 +379,7 @@ class Run {
 type MakeHalf = typeof attentionHalf;
 
 /** The halves of a layer and their matrices. */
-const HALVES: readonly (readonly [MakeHalf, readonly Part[]])[] = [
+export const HALVES: readonly (readonly [MakeHalf, readonly Part[]])[] = [
   [attentionHalf, ["q", "k", "v", "o"]],
   [gatedHalf, ["gate", "up", "down"]],
 ];

@@ -18,7 +18,7 @@ import { SplitMix64 } from "../random.ts";
 import { Sampler } from "../text/sample.ts";
 
 /** Windows that are sampled at the same time: with more, passes are hardly faster, and their caches take memory. */
-const TOGETHER = 8;
+export const TOGETHER = 8;
 
 /** Files that name the token that begins a text, the first that does wins. */
 const FILES = ["config.json", "generation_config.json"];

@@ -10,7 +10,7 @@ import { checkTarget, planQuantize, quantize, type Quantized } from "../quantize
 import { type Part, planPart } from "../quantize/parts.ts";
 import { checkPart, quantizePart } from "../quantize/write_part.ts";
 import { plannedName, planShards } from "../quantize/shards.ts";
-import { methodOf } from "../library/calibration.ts";
+import { memoryOf, methodOf } from "../library/calibration.ts";
 import { quantizeCalibrated } from "../library/quantize.ts";
 import { join } from "@std/path/join";
 import { CHECKPOINT, command, DIRECTORY, DRY_RUN, FORCE, PART, SIZE, THREADS } from "./arguments.ts";
@@ -66,7 +66,7 @@ export const quantizeCommand = command({
     },
     threads: THREADS,
     force: FORCE,
-    "dry-run": { help: `${DRY_RUN.help}; with --calibrate, without the memory` },
+    "dry-run": DRY_RUN,
   },
   example: "rabbit quantize SmolLM2-135M SmolLM2-135M-q8 --bits 8",
   async run(args, out) {
@@ -115,8 +115,7 @@ export const quantizeCommand = command({
       scale: "f16",
       method: planned ? methodOf(planned) : rule === SCALE_RULES[0] ? undefined : rule,
       tokens: planned?.tokens,
-      // What a calibration takes depends on the model, not on chunks.
-      memory: dry && !planned ? memoryFor(chunkMemory(threads), threads) : undefined,
+      memory: dry ? memoryFor(planned ? memoryOf(planned, threads) : chunkMemory(threads), threads) : undefined,
     });
     for (const { name, before, after } of done?.quantization?.matrices ?? []) {
       out.item("matrices", { tensor: name, loss_before: new Fixed(before, 6), loss_after: new Fixed(after, 6) });

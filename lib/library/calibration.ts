@@ -7,6 +7,7 @@
 import { basename } from "@std/path/basename";
 import { join } from "@std/path/join";
 import { calibrate, type Calibrated, costsOf } from "../calibrate/calibrate.ts";
+import { calibrationMemory } from "../calibrate/memory.ts";
 import { beginOfText, sampledWindows } from "../calibrate/sampled.ts";
 import { bytesOfIds, type TextIds, windowsOfTexts } from "../calibrate/tokens.ts";
 import { CheckpointError, LimitError, RabbitError } from "../errors.ts";
@@ -165,6 +166,12 @@ export async function textDigest(text: string): Promise<string> {
 /** The SHA-256 of the token ids of a calibration, in hexadecimal. */
 export async function idsDigest(windows: readonly (readonly number[])[]): Promise<string> {
   return (await sha256()).update(bytesOfIds(windows)).digest("hex");
+}
+
+/** The memory that a calibration takes beside the program, in bytes. */
+export function memoryOf({ model, plan, windows, tokens, window }: PlannedCalibration, threads: number): number {
+  const sampled = windows === undefined;
+  return calibrationMemory(model, plan.format, { count: tokens / window, window, sampled, threads });
 }
 
 /** What a calibration is called in quantization.json. */

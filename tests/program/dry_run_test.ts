@@ -7,7 +7,8 @@ import { join } from "@std/path/join";
 import { temporary, tree, write } from "../support/files.ts";
 import { ROOT } from "../support/fixtures.ts";
 import { quantizeTo, talkingModel } from "../support/models.ts";
-import { run } from "../support/program.ts";
+import { needs } from "../support/needs.ts";
+import { execute, run } from "../support/program.ts";
 import { entriesOf } from "../support/safetensors.ts";
 
 const made = temporary();
@@ -82,6 +83,17 @@ Deno.test("--dry-run of verify says what is read, whole and in parts, though the
     const ran = await run("verify", ...args, "--dry-run");
     assertEquals(ran, { code: 2, out: "", err: `rabbit: verify: ${message}\n` });
   }
+});
+
+needs("--dry-run of quantize --calibrate says enough memory", { files: ["/proc/self/status"] }, async () => {
+  const args = ["quantize", FLOAT, OUT, "--calibrate", TEXT, "--tokens", "64", "--window", "16", "--quiet"];
+  const { memory, method, tokens } = await json(...args, "--dry-run");
+  assertEquals([method, tokens], ["calibrated", 64]);
+  const script = `${ROOT}tests/support/peak.ts`;
+  const { code, err } = await execute(Deno.execPath(), ["run", "--allow-all", script, ...args]);
+  await Deno.remove(OUT, { recursive: true });
+  const peak = Number(err);
+  assert(code === 0 && peak <= memory && memory < 4 * peak, `${memory} for ${err}`);
 });
 
 Deno.test("--dry-run of a split GGUF file counts all of its files", async () => {

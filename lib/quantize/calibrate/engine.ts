@@ -53,6 +53,28 @@ interface Group {
   mean?: number;
 }
 
+/** Tokens of a group whose inputs are packed and not yet summed. */
+function roomFor(columns: number): number {
+  const fitting = Math.floor(PANEL_BYTES / (PANEL * columns * 2 * 4));
+  return Math.min(Math.max(fitting, 1), PANELS) * PANEL;
+}
+
+/** Bytes for each column that a thread needs to solve rows: scratch_bytes of solve.as.ts, and more. */
+const SCRATCH_BYTES = 1024;
+
+/**
+ * The memory that an {@link Engine} takes for a group, in bytes.
+ *
+ * @param weights the most weights that are solved at once
+ */
+export function engineBytes({ columns: n, residual }: Shape, weights: number, threads: number): number {
+  const inputs = 4 * (2 * PANEL * Math.max(n, residual) + roomFor(n) * (2 * n + residual));
+  const factored = 4 * 2 * n * n + 6 * weights;
+  const sums = 8 * (2 * n * n + n * residual + n * TILE);
+  // What is factored takes the place of the inputs.
+  return sums + Math.max(inputs, factored) + threads * SCRATCH_BYTES * n;
+}
+
 /** Options of {@link Engine}. */
 export interface EngineOptions {
   /** Threads in all, the calling one among them. */
@@ -76,8 +98,7 @@ export class Engine implements Calibration {
     const { columns: n, target, residual } = shape;
     const take = this.#areas(FIRST_AREA, n);
     take(WORDS.length * 4);
-    const fitting = Math.floor(PANEL_BYTES / (PANEL * n * 2 * 4));
-    const room = Math.min(Math.max(fitting, 1), PANELS) * PANEL;
+    const room = roomFor(n);
     const raw = PANEL * Math.max(n, residual) * 4;
     const sums = {
       columns: n,
