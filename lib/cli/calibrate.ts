@@ -14,7 +14,7 @@ import {
   textDigest,
 } from "../library/calibration.ts";
 import { readText } from "../files/read.ts";
-import { bytesOf, type Checkpoint } from "../format/checkpoint.ts";
+import { bytesOf, type Checkpoint, nameOf } from "../format/checkpoint.ts";
 import { MAX_TOKENS, quantizationOf } from "../format/quantization.ts";
 import type { Plan } from "../quantize/quantize.ts";
 import type { Raised } from "../calibrate/calibrate.ts";
