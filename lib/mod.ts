@@ -96,6 +96,8 @@ export type { TextModel } from "./measure/group.ts";
 
 export { exportGguf, planExport } from "./gguf/export.ts";
 export type { ExportedTensor, ExportPlan, PlanExportOptions } from "./gguf/export.ts";
+export { exportCompressedTensors, planCompressedTensors } from "./compressed/export.ts";
+export type { CompressedPlan, CompressedResult, PackedTensor } from "./compressed/export.ts";
 export { importGguf, planImport } from "./gguf/import.ts";
 export type { ImportedTensor } from "./gguf/convert.ts";
 export type { Dtype, ImportPlan } from "./gguf/import.ts";

@@ -18,14 +18,13 @@ import { value } from "./values.ts";
 import { checkTensors } from "../model/tensors.ts";
 import { readVocabulary, type Vocabulary, vocabularyMetadata } from "./vocabulary.ts";
 import { CheckpointError } from "../errors.ts";
-import { F32, firstNotFinite, type Format, FORMATS, matrixBytes, WIDTHS } from "../format/blocks.ts";
+import { F32, type Format, FORMATS, matrixBytes, WIDTHS } from "../format/blocks.ts";
 import { type Checkpoint, TensorReader } from "../format/checkpoint.ts";
-import { notFinite } from "../format/not_finite.ts";
 import { F32_TYPE, type ReadableType, typeOf } from "./types.ts";
 import { type NewTensor, offsetsOf, serializeGguf } from "./container.ts";
 import { NewFiles } from "../files/new_files.ts";
 import { checkOutputFile } from "../format/outputs.ts";
-import { scalarKernels } from "../kernels/codec.ts";
+import { checkFinite } from "../quantize/damage.ts";
 import { type WriteOptions, writeParts } from "../files/write.ts";
 
 /** Bytes of a tensor that are held in memory at a time, unless its heads are larger. */
@@ -211,7 +210,8 @@ function* chunksOf(tensor: ExportedTensor, headDim: number, reader: TensorReader
     const count = Math.min(most, rows - row);
     const bytes = new Uint8Array(count * rowBytes);
     reader.read(source.huggingFace, row * rowBytes, bytes);
-    checkFinite(reader, source.huggingFace, from, row, columns, bytes);
+    const place = { path: reader.find(source.huggingFace)!.path, tensor: source.huggingFace };
+    checkFinite(place, from, { row, columns }, bytes);
     const out = shape.length === 1 ? singles(reader, source.huggingFace, from, row, bytes) : bytes;
     type.fromTwin?.(out);
     yield source.interleaved ? interleaveRows(out, type.blockBytes * columns / type.blockWeights) : out;
@@ -237,22 +237,4 @@ function singles(
     );
   }
   return new Uint8Array(values.buffer);
-}
-
-/** Checks that the weights of rows, from `row` on, are finite. */
-function checkFinite(
-  reader: TensorReader,
-  tensor: string,
-  format: Format,
-  row: number,
-  columns: number,
-  bytes: Uint8Array<ArrayBuffer>,
-): void {
-  const bad = format.kind === "float"
-    ? firstNotFinite(format, bytes)
-    : scalarKernels(bytes.buffer).checkScales(format, 0, bytes.length / format.blockBytes);
-  if (bad < 0) return;
-  const { blockWeights } = format;
-  const place = { path: reader.find(tensor)!.path, tensor };
-  throw notFinite(place, blockWeights, columns, row * columns / blockWeights + bad);
 }

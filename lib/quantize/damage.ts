@@ -1,14 +1,15 @@
 /**
- * The errors for weights that cannot be quantized, or are not finite in a tensor that is not quantized.
+ * The errors for weights that cannot be quantized, or are not finite in a tensor that is kept or exported.
  *
  * @module
  */
 
-import { CheckpointError } from "../errors.ts";
-import { BLOCK, BlockRefusal, encodeBlock, FORMATS } from "../format/blocks.ts";
+import { CheckpointError, type Place } from "../errors.ts";
+import { BLOCK, BlockRefusal, encodeBlock, firstNotFinite, type Format, FORMATS } from "../format/blocks.ts";
 import type { Checkpoint, Tensor } from "../format/checkpoint.ts";
 import { notFinite } from "../format/not_finite.ts";
 import { readAt, reopen } from "../files/read.ts";
+import { scalarKernels } from "../kernels/codec.ts";
 import type { ChunkResult } from "./chunks.ts";
 import type { ChunkPlace, Plan } from "./quantize.ts";
 
@@ -32,6 +33,28 @@ export function damageOf(
   const columns = shape.at(-1) ?? 1;
   const index = firstRow * columns + first / FORMATS.get(dtype)!.blockBytes + result.notFinite;
   return notFinite({ path: files[file].path, tensor: name }, 1, columns, index);
+}
+
+/**
+ * Checks that weights, or the scales of blocks, are finite.
+ *
+ * @param place the file and the tensor
+ * @param from the first row, and the columns of each; a vector is a column
+ * @param bytes whole rows; they begin at the beginning of their buffer
+ * @throws {CheckpointError} one is not; names tensor, row, and column or block
+ */
+export function checkFinite(
+  place: Omit<Place, "field">,
+  format: Format,
+  { row, columns }: { readonly row: number; readonly columns: number },
+  bytes: Uint8Array<ArrayBuffer>,
+): void {
+  const bad = format.kind === "float"
+    ? firstNotFinite(format, bytes)
+    : scalarKernels(bytes.buffer).checkScales(format, 0, bytes.length / format.blockBytes);
+  if (bad < 0) return;
+  const { blockWeights } = format;
+  throw notFinite(place, blockWeights, columns, row * columns / blockWeights + bad);
 }
 
 /**

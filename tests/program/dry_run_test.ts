@@ -32,6 +32,7 @@ const CASES: Record<string, string[]> = {
   "quantize in shards": [FLOAT, OUT, "--max-shard-size", "10KB"],
   "quantize of a part": [FLOAT, OUT, "--shard", "2/3"],
   export: [QUANT, NEW],
+  "export for compressed-tensors": [QUANT, "--compressed-tensors", OUT],
   import: [GGUF, OUT, "--dtype", "same"],
 };
 

@@ -12,9 +12,8 @@ import { rabbit } from "../support/program.ts";
 /** README and the pages of docs; docs/commands.md is generated from the program, and checked so. */
 const PAGES = [
   "README.md",
-  ...["calibration", "cluster", "gguf", "guest", "library", "measuring", "performance", "proof", "text"].map((name) =>
-    `docs/${name}.md`
-  ),
+  ...["calibration", "cluster", "gguf", "guest", "library", "measuring", "performance", "proof", "text", "transformers"]
+    .map((name) => `docs/${name}.md`),
 ]
   .map((path) => ({ path, text: Deno.readTextFileSync(new URL(`../../${path}`, import.meta.url)) }));
 const ALL = PAGES.map(({ text }) => text).join("\n");
@@ -50,7 +49,7 @@ function partsOf(line: string): string[] {
 
 /** Where a command writes. */
 function outputOf(args: readonly string[]): string | undefined {
-  if (args[0] === "report" || args[0] === "attest") return args[args.indexOf("--out") + 1];
+  for (const flag of ["--out", "--compressed-tensors"]) if (args.includes(flag)) return args[args.indexOf(flag) + 1];
   const paths = args.slice(1).filter((word, n) => !word.startsWith("--") && !args[n].startsWith("--"));
   return { quantize: paths[1], import: paths[1], export: paths[1], gen: paths[0] }[args[0]];
 }

@@ -11,7 +11,7 @@ const LAYERS: readonly (readonly RegExp[])[] = [
   [/^lib\/format\//],
   [/^lib\/kernels\//],
   [/^lib\/(model|text)\//, /^lib\/quantize\/(chunks|chunk_worker)\.ts$/],
-  [/^lib\/(quantize|measure|gguf|dev)\//],
+  [/^lib\/(quantize|measure|gguf|compressed|dev)\//],
   [/^lib\/calibrate\//],
   [/^lib\/library\//],
   [/^lib\/proof\//],
