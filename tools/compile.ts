@@ -11,6 +11,7 @@ import { unsupported } from "../lib/cli/platform.ts";
 import { permissionFlags } from "../lib/cli/permissions.ts";
 import { revision } from "../lib/cli/revision.ts";
 import { engineFlags, UNCHECKED } from "../lib/kernels/engine_flags.ts";
+import { BUILD_ONLY } from "./build_only.ts";
 import config from "../deno.json" with { type: "json" };
 
 /** Required by lib/text/deadline.ts to start a worker without permissions. */
@@ -27,18 +28,8 @@ const WORKERS = [
 /** The module that is replaced by constants: see lib/cli/revision.ts. */
 const REVISION = "rabbit/revision";
 
-/**
- * Imports of the build and the tests, 100 MB, which `deno compile` would embed because the configuration lists them.
- */
-const BUILD_ONLY = [
-  "assemblyscript/asc",
-  "assemblyscript/binaryen",
-  "@std/assert",
-  "axe-core",
-  "parse5",
-  "puppeteer-core",
-  "typescript",
-];
+/** The time of generated files: the first that ZIP has, as for reproducible archives. */
+const EPOCH = new Date("1980-01-01T00:00:00Z");
 
 const root = dirname(import.meta.dirname!);
 const { target } = parseArgs(Deno.args, { string: ["target"] });
@@ -65,6 +56,8 @@ try {
   );
   Deno.writeTextFileSync(`${temporary}/deno.json`, JSON.stringify({ imports }));
   Deno.copyFileSync(`${root}/deno.lock`, `${temporary}/deno.lock`);
+  // The executable holds the times of its files: the same checkout gives the same bytes.
+  for (const { name } of [...Deno.readDirSync(temporary)]) Deno.utimeSync(`${temporary}/${name}`, EPOCH, EPOCH);
   const output = Deno.args.some((arg) => /^(--output|-o)\b/.test(arg)) ? [] : ["--output", "rabbit"];
   const workers = WORKERS.filter((path) => exists(`${root}/${path}`)).flatMap((path) => ["--include", path]);
   const { code } = await new Deno.Command(Deno.execPath(), {

@@ -12,8 +12,21 @@ import { rabbit } from "../support/program.ts";
 /** README and the pages of docs; docs/commands.md is generated from the program, and checked so. */
 const PAGES = [
   "README.md",
-  ...["calibration", "cluster", "gguf", "guest", "library", "measuring", "performance", "proof", "text", "transformers"]
-    .map((name) => `docs/${name}.md`),
+  ...[
+    "calibration",
+    "cluster",
+    "gguf",
+    "guest",
+    "install",
+    "library",
+    "measuring",
+    "performance",
+    "proof",
+    "text",
+    "transformers",
+  ].map((
+    name,
+  ) => `docs/${name}.md`),
 ]
   .map((path) => ({ path, text: Deno.readTextFileSync(new URL(`../../${path}`, import.meta.url)) }));
 const ALL = PAGES.map(({ text }) => text).join("\n");
