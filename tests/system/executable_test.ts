@@ -16,6 +16,8 @@ needs(
       await done(...attest, own);
       const { code, err } = await execute(Deno.execPath(), ["run", "--allow-all", `${ROOT}main.ts`, ...attest, wanted]);
       assertEquals(code, 0, err);
-      assertEquals(Deno.readTextFileSync(own), Deno.readTextFileSync(wanted));
+      // The executable may have been built before the last commit.
+      const [a, b] = [own, wanted].map((path) => Deno.readTextFileSync(path).replace(/"revision":"[^"]*",/, ""));
+      assertEquals(a, b);
     }),
 );
