@@ -36,7 +36,10 @@ export interface Needs extends Omit<Deno.TestDefinition, "name" | "fn" | "ignore
   readonly mounts?: boolean;
   /** What else is missing, each as something to do: `set CHROMIUM=path`. Empty where all is there. */
   readonly missing?: readonly string[];
-  /** What the machine lacks and nothing can install, as instructions of its processor: no failure where CI is true. */
+  /**
+   * What nothing installs for the tests, as instructions of the processor, or packages of gigabytes: no failure where CI
+   * is true.
+   */
   readonly lacks?: readonly string[];
 }
 

@@ -12,7 +12,7 @@ import { done, execute } from "../support/program.ts";
 const python = Deno.env.get("RABBIT_TORCH");
 
 const what = {
-  missing: python ? [] : ["set RABBIT_TORCH=path of a python with torch, transformers and compressed-tensors"],
+  lacks: python ? [] : ["set RABBIT_TORCH=path of a python with torch, transformers and compressed-tensors"],
 };
 
 /** SHA-256 of each tensor of a checkpoint, decoded to binary32; `tied` adds the head that the embedding is. */
