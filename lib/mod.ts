@@ -83,12 +83,14 @@ export { verifyAttestation } from "./proof/verify.ts";
 export type { VerifiedAttestation, VerifyAttestationOptions, VerifyAttestationSettings } from "./proof/verify.ts";
 
 export { compare, compareText } from "./library/compare.ts";
-export type { Compared, CompareOptions, CompareTextOptions } from "./library/compare.ts";
+export type { Compared, ComparedText, CompareOptions, CompareTextOptions } from "./library/compare.ts";
 export { compareTextPart, mergeWindows as mergeTextParts } from "./library/text_parts.ts";
-export type { CompareTextPartOptions, MergedText, TextRun } from "./library/text_parts.ts";
+export type { CompareTextPartOptions, MeasuredPart, MergedText, TextRun } from "./library/text_parts.ts";
+export { judge } from "./measure/gates.ts";
+export type { Gate, Limits, Verdict } from "./measure/gates.ts";
 export { advise } from "./library/advise.ts";
 export type { Advice, AdviseOptions, WidthAdvice } from "./library/advise.ts";
-export type { Answers, Rule } from "./measure/advise.ts";
+export type { Answers, Judgement, Rule } from "./measure/advise.ts";
 export type { Distribution, Pair } from "./measure/distribution.ts";
 export type { Difference, Divergence, Estimate, Observations } from "./measure/metrics.ts";
 export type { Decoder } from "./measure/compare.ts";

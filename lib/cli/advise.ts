@@ -14,14 +14,15 @@ import {
   whyOf,
   widthsOf,
 } from "../library/advise.ts";
-import { ANSWER_STEPS, MAX_KL, MAX_RATIO, NEAR_TIE, RATIO_ERRORS } from "../measure/advise.ts";
+import { ANSWER_STEPS, MAX_KL, MAX_RATIO, NEAR_TIE } from "../measure/advise.ts";
 import { openModel } from "../model/load.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { readText } from "../files/read.ts";
+import { CONFIDENCE } from "../measure/gates.ts";
 import { predictionFigures } from "../measure/metrics.ts";
 import type { Plan } from "../quantize/quantize.ts";
 import { WINDOW } from "../measure/perplexity.ts";
-import { divergenceFields, MAX_TEXT_BYTES } from "./compare_text.ts";
+import { divergenceFields, inLine, MAX_TEXT_BYTES } from "./compare_text.ts";
 import { CHECKPOINT, command, FILE, THREADS } from "./arguments.ts";
 import { calibratedPlan, checkApart } from "../library/advise_calibrated.ts";
 import { planCalibration } from "../library/calibration.ts";
@@ -58,13 +59,19 @@ export const adviseCommand = command({
       ],
       [
         "perplexity",
-        `that of the text, plus ${RATIO_ERRORS} standard errors, is less than ${MAX_RATIO} times the float model's`,
+        `that of the text is at most ${MAX_RATIO} times the float model's, with ${CONFIDENCE * 100}% confidence`,
       ],
-      ["kl", `the mean Kullback-Leibler divergence from the float model is at most ${MAX_KL} nats per token`],
+      [
+        "kl",
+        `the mean Kullback-Leibler divergence from the float model is at most ${MAX_KL} nats per token, with ` +
+        `${CONFIDENCE * 100}% confidence`,
+      ],
     ],
+    "`undecided` names the rules that are not met because the text is too short to tell. The bounds are those of " +
+    "`compare --text`.",
     "Without a tokenizer the prompts are random ids, and the float model's answers to them are the text. The text is " +
     `divided into windows of ${WINDOW} tokens; rabbit compare --help defines the figures. A longer --text gives tighter ` +
-    "estimates.",
+    "bounds.",
   ],
   example: "rabbit advise SmolLM2-135M",
   async run({ positionals: [input], values: { text: path, calibrate, threads } }, out) {
@@ -140,9 +147,8 @@ function print(
     perplexity: { float, float_error },
   });
   for (const [n, { format, bytes, sourceBytes, method, ...plan }] of plans.entries()) {
-    const { answers, text, fails } = measured[n];
+    const { answers, text, fails, undecided } = measured[n];
     const figures = divergenceFields(predictionFigures(text));
-    const { perplexity, kl, same_top } = figures;
     const width = {
       bits: format.bits,
       method,
@@ -153,16 +159,12 @@ function print(
       max_diff: new Fixed(answers.difference.max, 6),
       mean_diff: new Fixed(answers.difference.mean, 9),
     };
-    const verdict = { suffices: fails.length === 0, fails: fails.length === 0 ? undefined : fails.join(",") };
-    const inLine = {
-      perplexity: perplexity.quant,
-      perplexity_ratio: perplexity.ratio,
-      perplexity_ratio_error: perplexity.ratio_error,
-      kl: kl.mean,
-      kl_error: kl.error,
-      same_top: same_top.rate,
+    const verdict = {
+      suffices: fails.length === 0,
+      fails: fails.join(",") || undefined,
+      undecided: undecided.join(",") || undefined,
     };
-    out.item("widths", { ...width, ...inLine, ...verdict }, { ...width, ...figures, ...verdict });
+    out.item("widths", { ...width, ...inLine(figures), ...verdict }, { ...width, ...figures, ...verdict });
   }
   out.group("memory", { models: "all", peak_rss: memory().peak });
   const use = plans.find((_, n) => measured[n].fails.length === 0);

@@ -19,7 +19,14 @@ export type Type =
   /** A whole number from `min` to `max` (default: no limit). */
   | { readonly kind: "integer"; readonly min: number; readonly max?: number }
   /** A number from `min` (default: 0) to `max`, or above `above` and at most `max`. */
-  | { readonly kind: "number"; readonly min?: number; readonly above?: number; readonly max: number }
+  | {
+    readonly kind: "number";
+    readonly min?: number;
+    readonly above?: number;
+    readonly max: number;
+    /** What it is in messages, if not "a number". */
+    readonly noun?: string;
+  }
   /** One of several parts, as I/N. */
   | { readonly kind: "part" }
   /** A number of bytes, with a unit or without. */
@@ -302,13 +309,13 @@ function readValue(name: string, type: Type, text: string): string | number | Pa
       throw invalid(name, `a whole number of ${range}`, text);
     }
     case "number": {
-      const { above, min = above ?? 0, max } = type;
+      const { above, min = above ?? 0, max, noun = "a number" } = type;
       const value = Number(text);
       const good = /^\d*\.?\d+(e[-+]?\d+)?$/i.test(text) && value >= min && value !== above && value <= max;
       if (good) return value;
       throw invalid(
         name,
-        above === undefined ? `a number of ${min} to ${max}` : `a number above ${above}, to ${max}`,
+        above === undefined ? `${noun} of ${min} to ${max}` : `${noun} above ${above}, to ${max}`,
         text,
       );
     }

@@ -64,7 +64,8 @@ export const compareCommand = command({
     threads: THREADS,
     "dry-run": { help: "with --text: check the input and print what would be measured, and the memory that is needed" },
   },
-  verdict: "0 the answer is kept (or the text is measured), 1 the tokens differ",
+  verdict: "0 the answer is kept, or the text is measured and within all limits, 1 the tokens differ, or a limit is " +
+    "exceeded or undecided",
   details: [
     `FLOAT and QUANT default to ${GUEST.join(" and ")}, the checkpoints of a guest.`,
     "The answers are also printed as text if there is a tokenizer. If there is a reference for the prompt, " +

@@ -6,18 +6,21 @@
 
 import { longestContext } from "../model/config.ts";
 import { predictText as predict, predictWindows, textMemory } from "../library/compare.ts";
-import { describeText, type WindowedFile, windowLine, windowsOfPart } from "../library/text_parts.ts";
+import { describeText, windowLine, windowsOfPart } from "../library/text_parts.ts";
+import { type MeasuredTexts, sumOfTexts, type TextPart, type WindowedTexts, windowTexts } from "../library/texts.ts";
+import type { Limits } from "../measure/gates.ts";
 import { bytesOf } from "../format/checkpoint.ts";
 import { checkModel, type Model } from "../model/load.ts";
 import { readText } from "../files/read.ts";
 import { type Divergence, type Figure, type PredictionFigures, predictionFigures } from "../measure/metrics.ts";
 import { digitsOf } from "../measure/printed.ts";
-import { fedTokens, WINDOW, windowsOf } from "../measure/perplexity.ts";
+import { fedTokens, WINDOW } from "../measure/perplexity.ts";
 import { type Arguments, COUNT, type Detail, FILE, type Flags, type Values } from "./arguments.ts";
 import { warnOfOverlap } from "./calibrate.ts";
 import type { Part } from "../quantize/parts.ts";
 import { UsageError } from "./errors.ts";
 import { scoredIds } from "../library/prompt.ts";
+import { judged, LIMIT_DETAILS, LIMIT_FLAGS, limitFlag, limitsOf } from "./limits.ts";
 import { memory, memoryFor, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, warn, withBar } from "./output.ts";
 
@@ -26,7 +29,13 @@ export const MAX_TEXT_BYTES = 100_000_000;
 
 /** The flags of a measurement on a text. */
 export const TEXT_FLAGS = {
-  text: { type: FILE, help: "measure how well both models predict a text (UTF-8), instead of a prompt" },
+  text: {
+    type: FILE,
+    many: true,
+    help:
+      "measure how well both models predict a text (UTF-8), instead of a prompt; or several texts, if it is given several " +
+      "times",
+  },
   window: {
     type: { kind: "integer", min: 2 },
     unset: `${WINDOW}, or the model's context if that is less`,
@@ -37,6 +46,7 @@ export const TEXT_FLAGS = {
     unset: "the window's length: windows do not overlap",
     help: "tokens from one window to the next",
   },
+  ...LIMIT_FLAGS,
 } as const satisfies Flags;
 
 /** An explanation of the results, for the help. */
@@ -59,44 +69,52 @@ export const TEXT_DETAILS: readonly Detail[] = [
     ["same_top", "fraction of tokens where both models have the same most probable token"],
     ["prob", "change of the probability of the text's token, q - p: root mean square, and mean"],
   ],
-  "With --text there is no verdict, and the exit status is 0. The definitions are those of llama.cpp's " +
-  "tools/perplexity/README.md.",
+  "The definitions are those of llama.cpp's tools/perplexity/README.md. Of several texts each has a line, and the others " +
+  "are of all scored tokens. Without a limit there is no verdict, and the exit status is 0.",
+  ...LIMIT_DETAILS,
 ];
 
-/** A text to measure, as given on the command line. */
+/** Texts to measure, as given on the command line. */
 interface Asked {
-  readonly path: string;
+  readonly paths: readonly string[];
   readonly window?: number;
   readonly stride?: number;
   readonly part?: Part;
   readonly dry?: boolean;
+  readonly limits?: Limits;
 }
 
 /** The values of {@link TEXT_FLAGS}. */
 type TextValues = Values<typeof TEXT_FLAGS>;
 
-/** The text to measure, if one is given. @throws {UsageError} flags exclude each other */
+/** The texts to measure, if one is given. @throws {UsageError} flags exclude each other */
 export function textOf(
-  { values, given }: Arguments<TextValues & { readonly shard?: Part; readonly "dry-run"?: boolean }>,
+  args: Arguments<TextValues & { readonly shard?: Part; readonly "dry-run"?: boolean }>,
 ): Asked | undefined {
-  const { text: path, window, stride, shard: part, "dry-run": dry } = values;
+  const { values, given } = args;
+  const { text: paths, window, stride, shard: part, "dry-run": dry } = values;
   const first = (names: readonly string[]) => names.find((name) => given.has(name));
-  if (path === undefined) {
-    const stray = first(["window", "stride", "shard"]) ?? (dry ? "dry-run" : undefined);
+  if (paths === undefined) {
+    const stray = first(["window", "stride", "shard"]) ?? limitFlag(args) ?? (dry ? "dry-run" : undefined);
     if (stray !== undefined) throw new UsageError(`--${stray} is for --text, which is not given`);
     return undefined;
   }
   const other = first(["ids", "prompt", "steps", "reference"]);
   if (other !== undefined) throw new UsageError(`--text and --${other} exclude each other: a text is not a prompt`);
-  return { path, window, stride, part, dry };
+  const limits = limitsOf(args);
+  if (part !== undefined && limits !== undefined) {
+    throw new UsageError(`--${limitFlag(args)} is for the whole text, and --shard for a part; give it to rabbit merge`);
+  }
+  return { paths, window, stride, part, dry, limits };
 }
 
 /**
- * Reads a text with the tokenizer of the first model, and divides it into windows.
+ * Reads texts with the tokenizer of the first model, and divides them into windows.
  *
- * @throws {UsageError} the text is too short, or the window or the stride is too large for a model
+ * @throws {UsageError} a text is too short, or the window or the stride is too large for a model
+ * @throws {RabbitError} two texts are the same
  */
-export function openText(asked: Asked, models: readonly Model[]): WindowedFile {
+export function openTexts(asked: Asked, models: readonly Model[]): WindowedTexts {
   const longest = Math.min(...models.map(({ config }) => longestContext(config)));
   const window = asked.window ?? Math.min(WINDOW, longest);
   if (window > longest) {
@@ -109,10 +127,10 @@ export function openText(asked: Asked, models: readonly Model[]): WindowedFile {
   if (stride > window) {
     throw new UsageError(`--stride ${stride} is more than the window of ${window}: tokens between would be left out`);
   }
-  const content = readText(asked.path, MAX_TEXT_BYTES);
+  const contents = asked.paths.map((file) => ({ file, content: readText(file, MAX_TEXT_BYTES) }));
   const tokenizer = tokenizerFor("text", models[0], "copy them there", "leave --text out");
-  const ids = scoredIds(asked.path, content, tokenizer, models[0]);
-  return { file: asked.path, ids, window, stride, windows: windowsOf(ids.length, window, stride) };
+  const texts = contents.map(({ file, content }) => ({ file, ids: scoredIds(file, content, tokenizer, models[0]) }));
+  return windowTexts(texts, window, stride);
 }
 
 /** Measures how well each model predicts a text, with a progress bar. */
@@ -120,7 +138,7 @@ export async function predictText(
   label: string,
   float: Model,
   quants: readonly Model[],
-  text: WindowedFile,
+  text: WindowedTexts,
   threads: number,
 ): Promise<Divergence[]> {
   return await withBar(
@@ -131,7 +149,7 @@ export async function predictText(
   );
 }
 
-/** Measures a text and prints the results. @throws {UsageError} as {@link openText} */
+/** Measures texts and prints the results. @throws {UsageError} as {@link openTexts} */
 export async function compareText(
   float: Model,
   quant: Model,
@@ -139,37 +157,107 @@ export async function compareText(
   threads: number,
   out: Output,
 ): Promise<number> {
-  const text = openText(asked, [float, quant]);
-  if (asked.dry) return planText([float, quant], text, asked.part, threads, out);
-  await warnOfOverlap("--text", asked.path, [quant.checkpoint]);
-  if (asked.part !== undefined) return await comparePart(float, quant, text, asked.part, threads, out);
-  const [measured] = await predictText("compare", float, [quant], text, threads);
-  const { file, ids, windows, window, stride } = text;
-  printText({ file, tokens: ids.length, windows: windows.length, window, stride }, measured, out);
-  out.group("memory", { models: "both", peak_rss: memory().peak });
-  return 0;
+  const text = openTexts(asked, [float, quant]);
+  const { part, limits } = asked;
+  if (asked.dry) return planText([float, quant], text, part, threads, out);
+  for (const path of asked.paths) await warnOfOverlap("--text", path, [quant.checkpoint]);
+  const numbers = part ? windowsOfPart(text, part) : [...text.windows.keys()];
+  const windows = numbers.map((window) => text.windows[window]);
+  const run = part && await describeText(float, quant, text, warn);
+  const measured = windows.length === 0 ? [] : await withBar(
+    "compare",
+    fedTokens(windows),
+    (watch) => predictWindows(float, [quant], { ...text, windows }, { threads, ...watch }),
+    tokensPerSecond,
+  );
+  if (run !== undefined) {
+    out.records(measured.map(([window], n) => windowLine(run, numbers[n], window)));
+    return 0;
+  }
+  const { texts, window: length, stride } = text;
+  const whole = sumOfTexts(texts, measured.map(([window]) => window));
+  return printTexts({ texts, length, stride }, whole, limits, out, () => {
+    out.group("memory", { models: "both", peak_rss: memory().peak });
+  });
 }
 
-/** Prints the results of a text. */
-export function printText(fields: Fields, measured: Divergence, out: Output): void {
-  out.group("text", { ...fields, scored: measured.scored });
-  for (const [word, fields] of Object.entries(divergenceFields(predictionFigures(measured)))) out.group(word, fields);
+/** What results are printed of. */
+interface Measurement {
+  readonly texts: readonly TextPart[];
+  /** Tokens of a window. */
+  readonly length: number;
+  readonly stride: number;
+}
+
+/**
+ * Prints the results of texts: one line for each, if there are several, and those of the whole.
+ *
+ * @param more prints what stands before the verdict
+ * @returns the exit status
+ */
+export function printTexts(
+  { texts, length: window, stride }: Measurement,
+  measured: MeasuredTexts,
+  limits: Limits | undefined,
+  out: Output,
+  more?: () => void,
+): number {
+  if (texts.length > 1) {
+    for (const [n, { file, tokens, windows }] of texts.entries()) {
+      const [one, { scored }] = [divergenceFields(predictionFigures(measured.texts[n])), measured.texts[n]];
+      const text = { file, tokens, windows, scored };
+      out.item("texts", { ...text, ...inLine(one) }, { ...text, ...one });
+      for (const line of limits ? judged(measured.texts[n], limits).lines : []) {
+        out.item("text_gates", { file, ...line });
+      }
+    }
+  }
+  const sum = (key: "tokens" | "windows") => texts.reduce((sum, text) => sum + text[key], 0);
+  out.group("text", {
+    ...texts.length === 1 ? { file: texts[0].file } : { files: texts.length },
+    tokens: sum("tokens"),
+    windows: sum("windows"),
+    window,
+    stride,
+    scored: measured.all.scored,
+  });
+  for (const [word, fields] of Object.entries(divergenceFields(predictionFigures(measured.all)))) {
+    out.group(word, fields);
+  }
+  const result = limits && judged(measured.all, limits);
+  for (const line of result?.lines ?? []) out.item("gates", line);
+  more?.();
+  if (result === undefined) return 0;
+  out.verdict(result.verdict.toUpperCase());
+  return result.verdict === "pass" ? 0 : 1;
+}
+
+/** The figures of a text for a line of its own. */
+export function inLine({ perplexity, kl, same_top }: ReturnType<typeof divergenceFields>): Fields {
+  return {
+    perplexity: perplexity.quant,
+    perplexity_ratio: perplexity.ratio,
+    perplexity_ratio_error: perplexity.ratio_error,
+    kl: kl.mean,
+    kl_error: kl.error,
+    same_top: same_top.rate,
+  };
 }
 
 /** Prints what would be measured, and what it takes. */
 function planText(
   models: readonly Model[],
-  text: WindowedFile,
+  text: WindowedTexts,
   part: Part | undefined,
   threads: number,
   out: Output,
 ): number {
   for (const model of models) checkModel(model);
-  const { file, ids, window, stride } = text;
+  const { texts, ids, window, stride } = text;
   const windows = part ? windowsOfPart(text, part).map((window) => text.windows[window]) : text.windows;
   out.group("text", {
     dry_run: true,
-    file,
+    ...texts.length === 1 ? { file: texts[0].file } : { files: texts.length },
     shard: part && `${part.number}/${part.count}`,
     tokens: ids.length,
     windows: windows.length,
@@ -180,28 +268,6 @@ function planText(
     source_bytes: models.reduce((sum, { checkpoint }) => sum + bytesOf(checkpoint), 0),
     memory: memoryFor(textMemory(models, { ids, window, windows }), threads),
   });
-  return 0;
-}
-
-/** Measures the windows of a part and prints a line for each. */
-async function comparePart(
-  float: Model,
-  quant: Model,
-  text: WindowedFile,
-  part: Part,
-  threads: number,
-  out: Output,
-): Promise<number> {
-  const numbers = windowsOfPart(text, part);
-  const windows = numbers.map((window) => text.windows[window]);
-  const run = await describeText(float, quant, text, warn);
-  const measured = windows.length === 0 ? [] : await withBar(
-    "compare",
-    fedTokens(windows),
-    (watch) => predictWindows(float, [quant], { ...text, windows }, { threads, ...watch }),
-    tokensPerSecond,
-  );
-  out.records(measured.map(([window], n) => windowLine(run, numbers[n], window)));
   return 0;
 }
 

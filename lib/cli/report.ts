@@ -21,7 +21,7 @@ import { openAny } from "../gguf/open.ts";
 import { type WeightErrors, weightErrors } from "../gguf/weight_errors.ts";
 import { verifyAgainst } from "../quantize/verify.ts";
 import { COMPARE_STEPS } from "../library/compare.ts";
-import { divergenceFields, fixed, openText, predictText } from "./compare_text.ts";
+import { divergenceFields, fixed, openTexts, predictText } from "./compare_text.ts";
 import {
   type Arguments,
   CHECKPOINT,
@@ -70,7 +70,7 @@ export const reportCommand = command({
       return seen;
     });
     const prompt = await promptOf(args, float);
-    const text = path === undefined ? undefined : openText({ path }, [float, ...quants]);
+    const text = path === undefined ? undefined : openTexts({ paths: [path] }, [float, ...quants]);
 
     if (path !== undefined) await warnOfOverlap("--text", path, quants.map(({ checkpoint }) => checkpoint));
 
@@ -93,7 +93,7 @@ export const reportCommand = command({
       quants: quants.map(({ checkpoint }, n) => {
         return { checkpoint, measured: measured[n], against: verified[n], divergence: divergences?.[n] };
       }),
-      text: text && { file: text.file, tokens: text.ids.length, windows: text.windows.length, window: text.window },
+      text: text && { ...text.texts[0], window: text.window },
       textOf: tokenizer && ((id) => tokenizer.decode([id])),
     });
     const { page } = await import("../report/page.ts");

@@ -12,7 +12,7 @@ import { TensorReader } from "../format/checkpoint.ts";
 import { capacityFor } from "../kernels/cache.ts";
 import { Pool } from "../kernels/pool.ts";
 import { threadCount } from "../kernels/workers.ts";
-import { ANSWER_STEPS, type Answers, failures, measureAnswers, type Rule } from "../measure/advise.ts";
+import { ANSWER_STEPS, type Answers, type Judgement, judgeWidth, measureAnswers } from "../measure/advise.ts";
 import type { Divergence } from "../measure/metrics.ts";
 import { LOGIT_ROWS } from "../measure/group.ts";
 import { fedTokens, measureText, WINDOW, windowsOf } from "../measure/perplexity.ts";
@@ -45,7 +45,7 @@ export interface AdviseOptions extends Watch {
 }
 
 /** The measurements of one width. */
-export interface WidthAdvice {
+export interface WidthAdvice extends Judgement {
   /** Its bits. */
   readonly bits: number;
   /** Size of the checkpoint in bytes. */
@@ -58,8 +58,6 @@ export interface WidthAdvice {
   readonly answers: Answers;
   /** The predictions of the text. */
   readonly text: Divergence;
-  /** The conditions that it fails; empty if it suffices. */
-  readonly fails: readonly Rule[];
 }
 
 /** The result of {@link advise}. */
@@ -162,7 +160,7 @@ function idPrompts(vocabulary: number): number[][] {
 }
 
 /** The measurements of one planned width. */
-export type Measured = Pick<WidthAdvice, "answers" | "text" | "fails">;
+export type Measured = Pick<WidthAdvice, "answers" | "text" | keyof Judgement>;
 
 /** The number of tokens that each model is fed for a task. */
 export function tokensOf({ prompts, text }: Task, float: Model): number {
@@ -208,7 +206,7 @@ export async function measureWidths(
     const texts = await measureText(models, ids, windows, part(total - fedTokens(windows)));
     return plans.map((_, n) => {
       const text = task.text === undefined ? answers[n].divergence : texts[n];
-      return { answers: answers[n], text, fails: failures(answers[n], text) };
+      return { answers: answers[n], text, ...judgeWidth(answers[n], text) };
     });
   } finally {
     pool.close();
@@ -221,17 +219,26 @@ export function useOf(plans: readonly Plan[], measured: readonly Measured[]): nu
   return plans.find((_, n) => measured[n].fails.length === 0)?.format.bits ?? "float";
 }
 
+/** What is added to a value that would suffice, were it certain. */
+function unless(undecided: boolean, upper: string | undefined): string {
+  if (!undecided) return "";
+  return upper === undefined ? " on too few tokens to tell" : `, at most ${upper}`;
+}
+
 /** The reason for the advice, in words for each width. */
 export function whyOf(plans: readonly Plan[], measured: readonly Measured[]): string {
   const says: Record<string, (measured: Measured) => string> = {
     answers: ({ answers }) => `keeps ${answers.kept} of ${answers.prompts} answers`,
-    perplexity: ({ text: { float, quant, ratio } }) =>
+    perplexity: ({ text: { float, quant, ratio }, undecided, upper }) =>
       !Number.isFinite(float.value)
         ? "cannot be judged by the perplexity, since the float model's overflows"
         : !Number.isFinite(quant.value)
         ? "has a perplexity that overflows"
-        : `has ${ratio.value.toFixed(3)} times the perplexity`,
-    kl: ({ text: { kl } }) => `diverges by ${kl.value.toFixed(4)} nats a token`,
+        : `has ${ratio.value.toFixed(3)} times the perplexity${
+          unless(undecided.includes("perplexity"), upper.perplexity?.toFixed(3))
+        }`,
+    kl: ({ text: { kl }, undecided, upper }) =>
+      `diverges by ${kl.value.toFixed(4)} nats a token${unless(undecided.includes("kl"), upper.kl?.toFixed(4))}`,
   };
   return plans.map(({ format, method }, n) => {
     const { fails } = measured[n];

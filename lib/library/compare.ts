@@ -15,12 +15,14 @@ import { threadCount } from "../kernels/workers.ts";
 import { comparing, type Comparison, type Trace, tracing } from "../measure/compare.ts";
 import type { Divergence } from "../measure/metrics.ts";
 import { LOGIT_ROWS } from "../measure/group.ts";
-import { measureWindows, sumOfWindows, WINDOW, type Window, windowsOf } from "../measure/perplexity.ts";
+import { measureWindows, sumOfWindows, WINDOW, type Window } from "../measure/perplexity.ts";
+import { checkLimits, type Gate, judge, type Limits, type Verdict, verdictOf } from "../measure/gates.ts";
 import { longestContext } from "../model/config.ts";
 import { LlamaGroup } from "../model/group.ts";
 import { BATCH, type Llama } from "../model/llama.ts";
 import { loadInTurns, type Model, openModel, openQuantized } from "../model/load.ts";
 import { openAny } from "../gguf/open.ts";
+import { sumOfTexts, type WindowedTexts, windowTexts } from "./texts.ts";
 import { checkPrompt, idsOf, scoredIds, tokenizerOf } from "./prompt.ts";
 
 /** The default number of tokens of an answer. */
@@ -126,45 +128,89 @@ export interface CompareTextOptions extends Watch {
    * Tokens from the beginning of a window to that of the next (default: the window, so that windows do not overlap).
    */
   readonly stride?: number;
+  /** Limits to judge the result by (default: none). */
+  readonly limits?: Limits;
   /** Threads to use (default: one for each processor). */
   readonly threads?: number;
 }
 
+/** The result of {@link compareText}: the figures of all scored tokens, and more. */
+export type ComparedText = Divergence & {
+  /** The figures of each text. */
+  readonly texts: readonly Divergence[];
+  /** The judgement of each limit on all scored tokens. */
+  readonly gates: readonly Gate[];
+  /** Whether the quantized checkpoint is within all limits. */
+  readonly verdict: Verdict;
+};
+
 /**
  * Measures how well a float checkpoint and a quantized one predict a text: perplexity, KL divergence and more. Both are
- * in memory at the same time.
+ * in memory at the same time. With limits, the result says whether the quantized one is within them.
+ *
+ * ```ts
+ * import { compareText, generateModel, quantize } from "@rabbit/rabbit";
+ *
+ * const directory = Deno.makeTempDirSync();
+ * generateModel(`${directory}/float`);
+ * await quantize(`${directory}/float`, `${directory}/q8`, { bits: 8 });
+ *
+ * const text = "A quick brown fox jumps over the lazy dog. ".repeat(20);
+ * const limits = { maxKl: 0.02, maxRatio: 1.01, confidence: 0.99 };
+ * const { kl, gates, verdict } = await compareText(`${directory}/float`, `${directory}/q8`, text, { limits });
+ * console.log(kl.value, verdict, gates[0].upper);
+ * Deno.removeSync(directory, { recursive: true });
+ * ```
  *
  * @param float the float checkpoint: a directory, or a safetensors or GGUF file
  * @param quant the quantized checkpoint, or another float checkpoint of the same architecture
+ * @param text a text, or several that are measured together
  * @throws {CheckpointError} a file is invalid, the model is unsupported, there is no tokenizer, or the first checkpoint
  * is quantized
- * @throws {RabbitError} both are the same checkpoint, or not of one architecture
- * @throws {RangeError} the window is longer than the model's context, or the stride longer than the window
+ * @throws {RabbitError} both are the same checkpoint, or not of one architecture, or two texts are the same
+ * @throws {RangeError} the window is longer than the model's context, the stride longer than the window, or a limit is
+ * out of its range
  */
 export async function compareText(
   float: string,
   quant: string,
-  text: string,
+  text: string | readonly string[],
   options: CompareTextOptions = {},
-): Promise<Divergence> {
-  checkOptions("compareText", options, COMPARE_TEXT);
-  const { models: [model, other], ...windowed } = windowedText(float, quant, text, options);
-  const { threads, signal, progress } = options;
-  const [divergence] = await predictText(model, [other], windowed, { threads, signal, progress });
-  return divergence;
+): Promise<ComparedText> {
+  checkOptions("compareText", options, { ...COMPARE_TEXT, limits: true });
+  const { limits = {}, threads, signal, progress } = options;
+  checkLimits(limits);
+  const { models: [model, other], ...windowed } = windowedTexts(float, quant, text, options);
+  const windows = await predictWindows(model, [other], windowed, { threads, signal, progress });
+  const measured = sumOfTexts(windowed.texts, windows.map(([window]) => window));
+  const gates = judge(measured.all, limits);
+  return Object.assign(sumOfWindows([measured.all]), { texts: measured.texts, gates, verdict: verdictOf(gates) });
 }
 
-/** The names of {@link CompareTextOptions}. */
-export const COMPARE_TEXT: Names<CompareTextOptions> = { ...WATCH, window: true, stride: true, threads: true };
+/** The names of {@link CompareTextOptions} without limits. */
+export const COMPARE_TEXT: Names<Omit<CompareTextOptions, "limits">> = {
+  ...WATCH,
+  window: true,
+  stride: true,
+  threads: true,
+};
 
-/** Opens two checkpoints, and divides a text into windows. @throws as {@link compareText} */
-export function windowedText(
+/** Opens two checkpoints, and divides texts into windows. @param names of the texts @throws as {@link compareText} */
+export function windowedTexts(
   float: string,
   quant: string,
-  text: string,
-  options: CompareTextOptions,
-): WindowedText & { readonly models: readonly [float: Model, quant: Model]; readonly stride: number } {
-  checkString("the text", text);
+  text: string | readonly string[],
+  options: Omit<CompareTextOptions, "limits">,
+  names?: string | readonly string[],
+): WindowedTexts & { readonly models: readonly [float: Model, quant: Model] } {
+  const texts = Array.isArray(text) ? text : [text];
+  if (texts.length === 0) throw new TypeError("there is no text");
+  const files = typeof names === "string" ? [names] : names;
+  const named = texts.map((text, n) => ({
+    text,
+    file: files?.[n] ?? (texts.length === 1 ? "the text" : `text ${n + 1}`),
+  }));
+  for (const { file, text } of named) checkString(file, text);
   const model = openModel(openAny(float));
   const other = openQuantized(openAny(quant), model);
   const longest = Math.min(longestContext(model.config), longestContext(other.config));
@@ -176,8 +222,9 @@ export function windowedText(
   if (!(Number.isInteger(stride) && stride >= 1 && stride <= window)) {
     throw new RangeError(`stride ${stride}: expected a whole number from 1 to the window of ${window}`);
   }
-  const ids = scoredIds("the text", text, tokenizerOf(model), model);
-  return { models: [model, other], ids, window, stride, windows: windowsOf(ids.length, window, stride) };
+  const tokenizer = tokenizerOf(model);
+  const encoded = named.map(({ file, text }) => ({ file, ids: scoredIds(file, text, tokenizer, model) }));
+  return { models: [model, other], ...windowTexts(encoded, window, stride) };
 }
 
 /** A text, divided into windows. */
@@ -231,7 +278,7 @@ function contextFor(models: readonly Model[], tokens: number, window: number): n
 }
 
 /** Bytes of the observations of a scored token, while windows are summed. */
-const OBSERVATION_BYTES = 64;
+const OBSERVATION_BYTES = 80;
 
 /** The memory that {@link predictText} takes beside the program, in bytes: weights, caches, activations and results. */
 export function textMemory(models: readonly Model[], { ids, window, windows }: WindowedText): number {

@@ -1,5 +1,5 @@
 /**
- * The measurement of a text in parts: one line of JSON for each window, and the whole text from all lines.
+ * The measurement of texts in parts: one line of JSON for each window, and the whole from all lines.
  *
  * @module
  */
@@ -13,10 +13,11 @@ import type { Model } from "../model/load.ts";
 import { fingerprint } from "../quantize/part_record.ts";
 import { checkNumbers, type Part } from "../quantize/parts.ts";
 import { methodFields } from "./calibration.ts";
-import { COMPARE_TEXT, type CompareTextOptions, predictWindows, type WindowedText, windowedText } from "./compare.ts";
+import { COMPARE_TEXT, type CompareTextOptions, predictWindows, type WindowedText, windowedTexts } from "./compare.ts";
+import { sumOfTexts, type TextPart, type WindowedTexts } from "./texts.ts";
 
 /** The version of the lines. It is raised if their content changes, or any digit of a measurement. */
-export const WINDOWS_VERSION = 1;
+export const WINDOWS_VERSION = 2;
 
 /** What a measurement is of, the same in all its lines. */
 export interface TextRun {
@@ -28,26 +29,18 @@ export interface TextRun {
   readonly quant: string;
   /** How the blocks of the quantized model were chosen, if quantization.json says it. */
   readonly quantization?: Readonly<Record<string, string | number | undefined>>;
-  /** The path of the text. */
-  readonly file: string;
-  /** SHA-256 of the token ids. */
-  readonly ids: string;
-  /** Number of tokens. */
-  readonly tokens: number;
+  /** The texts, whose windows are numbered one after the other. */
+  readonly texts: readonly MeasuredPart[];
   /** Tokens of a window. */
   readonly length: number;
   /** Tokens from one window to the next. */
   readonly stride: number;
-  /** Number of windows. */
-  readonly windows: number;
 }
 
-/** A text file, divided into windows. */
-export interface WindowedFile extends WindowedText {
-  /** Its path. */
-  readonly file: string;
-  /** Tokens from one window to the next. */
-  readonly stride: number;
+/** One of the texts of a {@link TextRun}. */
+export interface MeasuredPart extends TextPart {
+  /** SHA-256 of the token ids. */
+  readonly ids: string;
 }
 
 /** The numbers of the windows of a part: every `count`-th, so that all parts take as long. */
@@ -58,9 +51,9 @@ export function windowsOfPart({ windows }: WindowedText, part: Part): number[] {
 }
 
 /** Options of {@link compareTextPart}. Progress counts tokens. */
-export interface CompareTextPartOptions extends CompareTextOptions {
-  /** What the lines call the text (default: text). */
-  readonly file?: string;
+export interface CompareTextPartOptions extends Omit<CompareTextOptions, "limits"> {
+  /** What the lines call the text, or each of several texts (default: text; or text 1, text 2 and so on). */
+  readonly file?: string | readonly string[];
 }
 
 /**
@@ -87,14 +80,14 @@ export interface CompareTextPartOptions extends CompareTextOptions {
 export async function compareTextPart(
   float: string,
   quant: string,
-  text: string,
+  text: string | readonly string[],
   part: Part,
   options: CompareTextPartOptions = {},
 ): Promise<string> {
   checkOptions("compareTextPart", options, { ...COMPARE_TEXT, file: true });
-  const { models: [model, other], ...windowed } = windowedText(float, quant, text, options);
-  const { file = "text", threads, signal, progress } = options;
-  const run = await describeText(model, other, { ...windowed, file });
+  const { file = typeof text === "string" ? "text" : undefined, threads, signal, progress } = options;
+  const { models: [model, other], ...windowed } = windowedTexts(float, quant, text, options, file);
+  const run = await describeText(model, other, windowed);
   const numbers = windowsOfPart(windowed, part);
   if (numbers.length === 0) return "";
   const windows = numbers.map((window) => windowed.windows[window]);
@@ -106,19 +99,22 @@ export async function compareTextPart(
 export async function describeText(
   float: Model,
   quant: Model,
-  { file, ids, window, stride, windows }: WindowedFile,
+  { texts, ids, window, stride }: WindowedTexts,
   warn?: (path: string, problem: string) => void,
 ): Promise<TextRun> {
+  const described: MeasuredPart[] = [];
+  let first = 0;
+  for (const text of texts) {
+    const bytes = new Uint8Array(Uint32Array.from(ids.slice(first, first += text.tokens)).buffer);
+    described.push({ ...text, ids: (await sha256()).update(bytes).digest("hex") });
+  }
   return {
     version: WINDOWS_VERSION,
     float: await identify(float),
     quant: await identify(quant),
-    file,
-    ids: (await sha256()).update(new Uint8Array(Uint32Array.from(ids).buffer)).digest("hex"),
-    tokens: ids.length,
+    texts: described,
     length: window,
     stride,
-    windows: windows.length,
     quantization: await methodFields(quant.checkpoint, warn),
   };
 }
@@ -140,20 +136,23 @@ function renamed({ observations: { float, quant, kl, shift, same } }: Divergence
 export interface MergedText {
   /** What it is of. */
   readonly run: TextRun;
-  /** The measurement of the whole text, to the last bit that of one run. */
+  /** The measurement of all texts, to the last bit that of one run. */
   readonly measured: Divergence;
+  /** The measurement of each text. */
+  readonly texts: readonly Divergence[];
 }
 
-/** The fields of a {@link TextRun} that must be equal in all lines, and what it means if they are not. */
-const SAME: readonly (readonly [keyof TextRun, string])[] = [
-  ["version", "version of the measurement"],
-  ["float", "float model"],
-  ["quant", "quantized model"],
-  ["ids", "text or tokenizer"],
-  ["tokens", "text or tokenizer"],
-  ["length", "window"],
-  ["stride", "stride"],
-  ["windows", "number of windows"],
+/** What must be equal in all lines, and what it means if it is not. */
+const SAME: readonly (readonly [(run: TextRun) => unknown, string])[] = [
+  [({ version }) => version, "version of the measurement"],
+  [({ float }) => float, "float model"],
+  [({ quant }) => quant, "quantized model"],
+  [({ texts }) => texts.length, "number of texts"],
+  // Paths of a text may differ between machines.
+  [({ texts }) => texts.map(({ ids, tokens }) => [ids, tokens]).join(), "text or tokenizer"],
+  [({ length }) => length, "window"],
+  [({ stride }) => stride, "stride"],
+  [({ texts }) => texts.map(({ windows }) => windows).join(), "number of windows"],
 ];
 
 /**
@@ -177,9 +176,8 @@ export function mergeWindows(files: Iterable<readonly [path: string, text: strin
       const { run, window, measured } = readLine(path, line, fail);
       first ??= { run, path };
       const { run: wanted, path: from } = first;
-      const other = SAME.find(([field]) => run[field] !== wanted[field]);
+      const other = SAME.find(([of]) => of(run) !== of(wanted));
       if (other !== undefined) fail(`another ${other[1]} than in ${from}; measure the parts of one text again`);
-      // Paths of the text may differ between machines.
       const same = windowLine(wanted, window, measured);
       const before = found.get(window);
       if (before !== undefined && before.line !== same) fail(`window ${window} is there already, with other figures`);
@@ -187,19 +185,43 @@ export function mergeWindows(files: Iterable<readonly [path: string, text: strin
     }
   }
   if (first === undefined) throw new CheckpointError({ path: last }, "no lines; is it the output of a part?");
-  const { run } = first;
-  const sum = new Divergence();
-  for (let window = 0; window < run.windows; window++) {
+  const { run, path } = first;
+  const count = windowsIn(run);
+  const windows = Array.from({ length: count }, (_, window) => {
     const measured = found.get(window)?.measured;
-    if (measured === undefined) {
-      throw new CheckpointError(
-        { path: first.path },
-        `window ${window} of 0 to ${run.windows - 1} is in none of the files; measure the missing part, and merge all`,
-      );
-    }
-    sum.append(measured.observations);
-  }
-  return { run, measured: sum };
+    if (measured !== undefined) return measured;
+    throw new CheckpointError(
+      { path },
+      `window ${window} of 0 to ${count - 1} is in none of the files; measure the missing part, and merge all`,
+    );
+  });
+  const { all, texts } = sumOfTexts(run.texts, windows);
+  return { run, measured: all, texts };
+}
+
+function windowsIn({ texts }: TextRun): number {
+  return texts.reduce((sum, { windows }) => sum + windows, 0);
+}
+
+/** What takes the fields of an object of a line. */
+function taker(json: unknown, fail: (problem: string) => never) {
+  if (typeof json !== "object" || json === null || Array.isArray(json)) fail("expected an object of JSON");
+  const fields = json as Record<string, unknown>;
+  const take = <T>(name: string, wanted: string, good: (value: unknown) => value is T): T => {
+    const value = Object.hasOwn(fields, name) ? fields[name] : undefined;
+    return good(value) ? value : fail(`${quote(name)}: expected ${wanted}; is it a line of a part?`);
+  };
+  return {
+    fields,
+    take,
+    whole: (name: string, max = Number.MAX_SAFE_INTEGER) =>
+      take(name, "a whole number", (value): value is number => {
+        return Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= max;
+      }),
+    text: (name: string) => take(name, "a text", (value): value is string => typeof value === "string"),
+    array: <T>(name: string, wanted: string, good: (value: unknown) => boolean) =>
+      take(name, `an array of ${wanted}`, (value): value is T[] => Array.isArray(value) && value.every(good)),
+  };
 }
 
 function readLine(path: string, line: string, fail: (problem: string) => never) {
@@ -210,21 +232,7 @@ function readLine(path: string, line: string, fail: (problem: string) => never) 
     if (!(error instanceof CheckpointError)) throw error;
     fail("not a whole line of JSON; was the part interrupted? Measure it again");
   }
-  if (typeof json !== "object" || json === null || Array.isArray(json)) fail("expected an object of JSON");
-  const fields = json as Record<string, unknown>;
-  const take = <T>(name: string, wanted: string, good: (value: unknown) => value is T): T => {
-    const value = Object.hasOwn(fields, name) ? fields[name] : undefined;
-    return good(value) ? value : fail(`${quote(name)}: expected ${wanted}; is it a line of a part?`);
-  };
-  const whole = (name: string, max = Number.MAX_SAFE_INTEGER) =>
-    take(name, "a whole number", (value): value is number => {
-      return Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= max;
-    });
-  const text = (name: string) => take(name, "a text", (value): value is string => typeof value === "string");
-  const numbers = (name: string) =>
-    take(name, "an array of numbers", (value): value is number[] => {
-      return Array.isArray(value) && value.every((number) => Number.isFinite(number));
-    });
+  const { fields, take, whole, text, array } = taker(json, fail);
   const quantization = !Object.hasOwn(fields, "quantization")
     ? undefined
     : take("quantization", "an object of texts and numbers", (value): value is Record<string, string | number> => {
@@ -236,17 +244,19 @@ function readLine(path: string, line: string, fail: (problem: string) => never) 
     version: whole("version"),
     float: text("float"),
     quant: text("quant"),
-    file: text("file"),
-    ids: text("ids"),
-    tokens: whole("tokens"),
+    texts: array<unknown>("texts", "objects", (value) => typeof value === "object").map((value) => {
+      const { whole, text } = taker(value, fail);
+      return { file: text("file"), tokens: whole("tokens"), windows: whole("windows"), ids: text("ids") };
+    }),
     length: whole("length"),
     stride: whole("stride"),
-    windows: whole("windows"),
   };
-  const window = whole("window", run.windows - 1);
-  const [float, quant, kl, shift] = ["loss_float", "loss_quant", "kl", "shift"].map(numbers);
-  const same = whole("same", float.length);
-  if ([quant, kl, shift].some(({ length }) => length !== float.length) || float.length === 0) {
+  const window = whole("window", windowsIn(run) - 1);
+  const [float, quant, kl, shift] = ["loss_float", "loss_quant", "kl", "shift"].map((name) => {
+    return array<number>(name, "numbers", Number.isFinite);
+  });
+  const same = array<number>("same", "0 and 1", (value) => value === 0 || value === 1);
+  if ([quant, kl, shift, same].some(({ length }) => length !== float.length) || float.length === 0) {
     fail("the arrays have different lengths, or none");
   }
   const measured = new Divergence();

@@ -7,6 +7,7 @@
 
 import { checkFinite } from "../text/sample.ts";
 import type { ModelGroup } from "./group.ts";
+import { judge } from "./gates.ts";
 import { Difference, Divergence, margin } from "./metrics.ts";
 import { counted, type Watch } from "../pace.ts";
 
@@ -24,12 +25,6 @@ export const NEAR_TIE = 0.25;
  * tools/perplexity/README.md): 1.009 for q5_K_M, and 1.028 for q4_K_M, which users choose who accept a loss.
  */
 export const MAX_RATIO = 1.02;
-
-/**
- * The number of standard errors that are added to the ratio before it is compared with {@link MAX_RATIO}, so that the
- * uncertainty of a short text counts against the width. With two, a width at the limit passes with probability 1/40.
- */
-export const RATIO_ERRORS = 2;
 
 /**
  * The limit of the mean Kullback-Leibler divergence, in nats per token. llama.cpp's table has 0.017 for q5_K_S, 0.022
@@ -92,23 +87,38 @@ export type Rule = "answers" | "perplexity" | "kl";
 /** All conditions. */
 const RULES: readonly Rule[] = ["answers", "perplexity", "kl"];
 
+/** The judgement of a width. */
+export interface Judgement {
+  /** The conditions that it does not meet; empty if it suffices. */
+  readonly fails: readonly Rule[];
+  /** Those of them that a longer text may show to be met. */
+  readonly undecided: readonly Rule[];
+  /** The upper bounds of the ratio and of the divergence; undefined if there are too few tokens. */
+  readonly upper: { readonly perplexity?: number; readonly kl?: number };
+}
+
 /**
- * Decides whether a width suffices: all answers are kept, the perplexity ratio plus {@link RATIO_ERRORS} standard
- * errors is below {@link MAX_RATIO}, and the mean divergence is at most {@link MAX_KL}. If the float model's perplexity
- * overflows, the ratio must also be above 1 / {@link MAX_RATIO}.
+ * Decides whether a width suffices: all answers are kept, and the upper bounds of the perplexity ratio and of the mean
+ * divergence are at most {@link MAX_RATIO} and {@link MAX_KL}, with the confidence that {@link judge} has. So the
+ * uncertainty of a short text counts against the width. If the float model's perplexity overflows, the ratio must also
+ * be above 1 / {@link MAX_RATIO}.
  *
  * @param text predictions of the text; without a text, those of the float model's answers
- * @returns the conditions that the width fails; empty if it suffices
  */
-export function failures(answers: Answers, text: Divergence): Rule[] {
-  const { float, ratio, kl } = text;
-  const kept = {
-    answers: answers.kept === answers.prompts,
-    // The error of a single token is NaN, which fails the comparison. A float model whose perplexity overflows predicts
-    // nothing, so a much lower perplexity is a change and no improvement.
-    perplexity: ratio.value + RATIO_ERRORS * ratio.error < MAX_RATIO &&
-      (Number.isFinite(float.value) || ratio.value > 1 / MAX_RATIO),
-    kl: kl.value <= MAX_KL,
+export function judgeWidth(answers: Answers, text: Divergence): Judgement {
+  // The answers to different prompts are independent.
+  const batches = text === answers.divergence ? answers.prompts : undefined;
+  const [kl, ratio] = judge(text, { maxKl: MAX_KL, maxRatio: MAX_RATIO }, batches);
+  // A float model whose perplexity overflows predicts nothing, so a much lower perplexity is a change and no improvement.
+  const changed = !Number.isFinite(text.float.value) && ratio.value <= 1 / MAX_RATIO;
+  const verdicts = {
+    answers: answers.kept === answers.prompts ? "pass" : "fail",
+    perplexity: changed ? "fail" : ratio.verdict,
+    kl: kl.verdict,
   };
-  return RULES.filter((rule) => !kept[rule]);
+  return {
+    fails: RULES.filter((rule) => verdicts[rule] !== "pass"),
+    undecided: RULES.filter((rule) => verdicts[rule] === "undecided"),
+    upper: { perplexity: ratio.upper, kl: kl.upper },
+  };
 }

@@ -57,7 +57,7 @@ export interface Estimate {
 
 /**
  * The mean of observations and its standard error, sqrt(sum of (x - mean)^2 / (n - 1) / n). This assumes independent
- * observations. The tokens of a text are slightly dependent, so their true error is a little larger.
+ * observations. The tokens of a text are not, so the true error of a divergence is up to twice as large: see bounds.ts.
  */
 export function mean(values: readonly number[]): Estimate {
   const n = values.length;
@@ -93,8 +93,8 @@ export interface Observations {
   readonly kl: readonly number[];
   /** q(token) - p(token). */
   readonly shift: readonly number[];
-  /** Number of tokens where both models have the same most probable token. */
-  readonly same: number;
+  /** 1 where both models have the same most probable token, otherwise 0. */
+  readonly same: readonly number[];
 }
 
 /**
@@ -107,7 +107,7 @@ export class Divergence {
   readonly #quant: number[] = [];
   readonly #kl: number[] = [];
   readonly #shift: number[] = [];
-  #same = 0;
+  readonly #same: number[] = [];
 
   /** Adds a place of the text: `token` is the one that follows. */
   add(pair: Pair, token: number): void {
@@ -117,17 +117,22 @@ export class Divergence {
     this.#quant.push(-q);
     this.#kl.push(divergenceOf(pair));
     this.#shift.push(Math.exp(q) - Math.exp(p));
-    if (pair.topP === pair.topQ) this.#same++;
+    this.#same.push(pair.topP === pair.topQ ? 1 : 0);
   }
 
   /** Adds the observations of another measurement after those of this one. */
   append({ float, quant, kl, shift, same }: Observations): void {
     for (
-      const [to, from] of [[this.#float, float], [this.#quant, quant], [this.#kl, kl], [this.#shift, shift]] as const
+      const [to, from] of [
+        [this.#float, float],
+        [this.#quant, quant],
+        [this.#kl, kl],
+        [this.#shift, shift],
+        [this.#same, same],
+      ] as const
     ) {
       for (const value of from) to.push(value);
     }
-    this.#same += same;
   }
 
   /** What was added. */
@@ -155,7 +160,12 @@ export class Divergence {
    * far smaller than those of the perplexities, since both are measured on the same tokens.
    */
   get ratio(): Estimate {
-    return exponential(mean(this.#quant.map((loss, n) => loss - this.#float[n])));
+    return exponential(mean(this.losses));
+  }
+
+  /** The loss of each token by the quantized model minus that by the float model. */
+  get losses(): number[] {
+    return this.#quant.map((loss, n) => loss - this.#float[n]);
   }
 
   /** Mean Kullback-Leibler divergence of the quantized model from the float model, in nats. */
@@ -170,7 +180,7 @@ export class Divergence {
 
   /** The fraction of tokens where both models have the same most probable token. The error is that of a binomial. */
   get sameTop(): Estimate {
-    const value = this.#same / this.scored;
+    const { value } = mean(this.#same);
     return { value, error: Math.sqrt(value * (1 - value) / (this.scored - 1)) };
   }
 

@@ -20,6 +20,8 @@ export { argmax, Distribution } from "./distribution.ts";
 export type { Pair } from "./distribution.ts";
 export { Difference, Divergence, margin, mean, quantile } from "./metrics.ts";
 export type { Estimate, Observations } from "./metrics.ts";
+export { CONFIDENCE, judge, verdictOf } from "./gates.ts";
+export type { Gate, Limits, Verdict } from "./gates.ts";
 export { groupOf } from "./group.ts";
 export type { ModelGroup, Sequence, TextModel, Visit } from "./group.ts";
 export { measureText, WINDOW, windowsOf } from "./perplexity.ts";

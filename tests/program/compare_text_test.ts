@@ -82,6 +82,127 @@ Deno.test("rabbit compare --text takes the model's context for its window where 
   assertEquals(first, `COMPARE text file=${FILE} tokens=207 windows=1 window=256 stride=256 scored=206`);
 });
 
+/** A text of 120 lines, which has other words than FILE. */
+const LONG = join(made, "long.txt");
+Deno.writeTextFileSync(LONG, Array.from({ length: 120 }, (_, n) => `line ${n * n} of this text`).join(" "));
+
+Deno.test("rabbit compare --text with limits: a line for each, a verdict, and its exit status", async () => {
+  const of = (...args: string[]) => ["compare", FLOAT, QUANT.q4, "--text", LONG, ...args];
+  const { kl, perplexity, same_top } = JSON.parse((await run(...of("--json"))).out);
+  const passed = await lines(0, ...of("--max-kl", "5", "--max-ratio", "3", "--min-same-top", "0.01"));
+  assertEquals(passed.slice(0, 5), await lines(0, ...of()));
+  const gate = (name: string, limit: number, value: number) =>
+    new RegExp(
+      `^COMPARE gate=${name} limit=${limit} value=${value.toFixed(6)} lower=[0-9.]+ upper=[0-9.]+ confidence=0.95 ` +
+        "detectable=[0-9.]+ verdict=pass$",
+    );
+  assertMatch(passed[5], gate("max-kl", 5, kl.mean));
+  assertMatch(passed[6], gate("max-ratio", 3, perplexity.ratio));
+  assertMatch(passed[7], gate("min-same-top", 0.01, same_top.rate));
+  assertEquals(passed.slice(8), ["COMPARE PASS"]);
+
+  const failed = await lines(1, ...of("--max-kl", "0.001", "--max-ratio", "3", "--confidence", "0.99"));
+  assertMatch(failed[5], /^COMPARE gate=max-kl limit=0.001 .* confidence=0.99 .* verdict=fail$/);
+  assertMatch(failed[6], / verdict=pass$/);
+  assertEquals(failed.at(-1), "COMPARE FAIL");
+
+  const near = String(kl.mean * 1.001);
+  const open = await lines(1, ...of("--max-kl", near));
+  assertMatch(open[5], /^COMPARE gate=max-kl .* verdict=undecided tokens_needed=[1-9][0-9]+$/);
+  assertEquals(open.at(-1), "COMPARE UNDECIDED");
+  const json = await run(...of("--max-kl", near, "--json"));
+  const { gates: [found], verdict } = JSON.parse(json.out);
+  assertEquals([json.code, verdict, found.gate, found.verdict, found.value], [
+    ...[1, "UNDECIDED", "max-kl", "undecided", kl.mean],
+  ]);
+  assertEquals(found.lower < kl.mean && kl.mean < found.upper && found.tokens_needed > 3000, true);
+  // A text of 26 tokens has no bounds.
+  const short = join(made, "short.txt");
+  Deno.writeTextFileSync(short, "abcdefghijklmnopqrstuvwxyz");
+  assertMatch(
+    (await lines(1, "compare", FLOAT, QUANT.q8, "--text", short, "--max-kl", "100"))[5],
+    /^COMPARE gate=max-kl limit=100 value=[0-9.]+ confidence=0.95 verdict=undecided tokens_needed=200$/,
+  );
+});
+
+Deno.test("rabbit compare of several texts: a line for each, and the mean over all tokens, in one run or merged", async () => {
+  const texts = ["--text", FILE, "--text", LONG];
+  const measure = ["compare", FLOAT, QUANT.q4, ...texts, "--window", "64"];
+  const limits = ["--max-kl", "0.6", "--min-same-top", "0.9"];
+  const json = await run(...measure, ...limits, "--json");
+  const { memory: _, ...found } = JSON.parse(json.out);
+  for (const [n, file] of [FILE, LONG].entries()) {
+    const args = ["compare", FLOAT, QUANT.q4, "--text", file, "--window", "64", ...limits, "--json"];
+    const one = JSON.parse((await run(...args)).out);
+    const { tokens, windows, scored } = one.text;
+    const { perplexity, kl, same_top, prob } = one;
+    assertEquals(found.texts[n], { file, tokens, windows, scored, perplexity, kl, same_top, prob });
+    assertEquals(
+      found.text_gates.filter((gate: { file: string }) => gate.file === file),
+      one.gates.map((gate: Record<string, unknown>) => ({ file, ...gate })),
+    );
+  }
+  const [a, b] = found.texts;
+  const { files, tokens, windows, scored } = found.text;
+  assertEquals([files, tokens, windows, scored], [
+    ...[2, a.tokens + b.tokens, a.windows + b.windows, a.scored + b.scored],
+  ]);
+  const mean = (a.kl.mean * a.scored + b.kl.mean * b.scored) / scored;
+  assert(Math.abs(found.kl.mean - mean) <= 1e-12 * mean);
+  const loss = (key: string) =>
+    Math.exp((Math.log(a.perplexity[key]) * a.scored + Math.log(b.perplexity[key]) * b.scored) / scored);
+  assert(Math.abs(found.perplexity.ratio / loss("ratio") - 1) < 1e-12);
+  assertEquals(found.gates.length, 2);
+
+  const whole = (await run(...measure, ...limits)).out.split("\n").filter((line) => !line.includes("peak_rss"));
+  assertEquals(whole.filter((line) => line.startsWith(`COMPARE file=${LONG} `)).length, 3);
+  const parts: string[] = [];
+  for (const n of [1, 2, 3]) {
+    parts.push(join(made, `texts-${n}.jsonl`));
+    Deno.writeTextFileSync(parts.at(-1)!, (await run(...measure, "--shard", `${n}/3`)).out);
+  }
+  assertEquals(await run("merge", ...parts, ...limits), { code: json.code, out: whole.join("\n"), err: "" });
+  assertEquals(JSON.parse((await run("merge", ...parts, ...limits, "--json")).out), found);
+  assertEquals((await run("merge", ...parts)).code, 0);
+});
+
+Deno.test("rabbit compare and rabbit merge refuse limits that they can't judge", async () => {
+  const of = (...args: string[]) => ["compare", FLOAT, QUANT.q8, "--text", FILE, ...args];
+  for (
+    const [flag, values, wanted] of [
+      ["max-kl", ["-1", "nan", "NaN", "Infinity", "1001", "2%"], "a number of 0 to 1000"],
+      ["max-ratio", ["0.02", "0", "-1"], "a number of 1 to 1000000"],
+      ["min-same-top", ["0", "1", "98", "98%"], "a fraction above 0, to 0.9999"],
+      ["confidence", ["0", "0.05", "1", "95", "0.99999"], "a fraction of 0.5 to 0.9999"],
+    ] as const
+  ) {
+    for (const value of values) {
+      await refused(
+        `--${flag} takes ${wanted}, found "${value}"`,
+        ...of("--max-kl", "1").slice(0, 5),
+        `--${flag}`,
+        value,
+      );
+    }
+    await refused(
+      `--${flag} is for --text, which is not given`,
+      ...["compare", FLOAT, QUANT.q8, "--ids", "1 2", `--${flag}`, flag === "max-ratio" ? "1.1" : "0.9"],
+    );
+  }
+  await refused(
+    "--confidence is for --max-kl, --max-ratio or --min-same-top; none is given",
+    ...of("--confidence", "0.9"),
+  );
+  await refused(
+    "--max-kl is for the whole text, and --shard for a part; give it to rabbit merge",
+    ...of("--max-kl", "1", "--shard", "1/2"),
+  );
+  await refused(`--max-kl is for lines of compare --text, and ${made} is a directory`, "merge", made, "--max-kl", "1");
+  const copy = join(made, "text-copy.txt");
+  Deno.copyFileSync(FILE, copy);
+  await refused(`${FILE} and ${copy} are the same text; give it once`, ...of("--text", copy));
+});
+
 for (const count of [1, 2, 4]) {
   Deno.test(`rabbit merge of ${count} parts prints the lines of rabbit compare --text, to the digit`, async () => {
     const measure = ["compare", FLOAT, QUANT.q4, "--text", FILE, "--window", "32", "--stride", "20"];
@@ -270,6 +391,7 @@ Deno.test("rabbit advise says what --json says, writes nothing, and gives a widt
       ...["bits", "bytes", "ratio", "answers_kept", "max_diff", "mean_diff", "perplexity", "kl", "same_top", "prob"],
       "suffices",
       ...(width.suffices ? [] : ["fails"]),
+      ...(width.undecided ? ["undecided"] : []),
     ]);
   }
   // numpy's ratio at four bits is 1.115, its divergence 0.37 nats.
@@ -280,7 +402,7 @@ Deno.test("rabbit advise says what --json says, writes nothing, and gives a widt
     found[0].startsWith(`ADVISE model=${FLOAT} bytes=191128 prompts=8 steps=8 text=${FILE} scored=206 `),
     true,
   );
-  assertMatch(found[1], /^ADVISE bits=4 .* suffices=false fails=[a-z,]+$/);
+  assertMatch(found[1], /^ADVISE bits=4 .* suffices=false fails=[a-z,]+( undecided=[a-z,]+)?$/);
   assertMatch(found[2], /^ADVISE bits=8 /);
   const next = `rabbit advise ${FLOAT} --calibrate self`;
   assertEquals(object.try, next);

@@ -86,7 +86,7 @@ Deno.test("compareTextPart prints what the program prints, and mergeTextParts fi
       assertEquals(lines, out);
     }
     const { run, measured } = mergeWindows(parts);
-    assertEquals([run.file, run.length, run.stride], ["text", 8, 4]);
+    assertEquals([run.texts[0].file, run.length, run.stride], ["text", 8, 4]);
     assertEquals(predictionFigures(measured), predictionFigures(whole));
   }
   // More parts than windows.

@@ -6,24 +6,26 @@ import { sumOfWindows } from "../../../lib/measure/perplexity.ts";
 import { Random } from "../../support/random.ts";
 
 const RUN: TextRun = {
-  version: 1,
+  version: 2,
   float: "f".repeat(64),
   quant: "a".repeat(64),
-  file: "text.txt",
-  ids: "1".repeat(64),
-  tokens: 70,
+  texts: [
+    { file: "text.txt", tokens: 40, windows: 4, ids: "1".repeat(64) },
+    { file: "other.txt", tokens: 30, windows: 3, ids: "2".repeat(64) },
+  ],
   length: 10,
   stride: 10,
-  windows: 7,
 };
 
 /** Measurements of windows, with numbers of all magnitudes. */
 function windows(): Divergence[] {
   const random = new Random(3);
-  return Array.from({ length: RUN.windows }, (_, n) => {
-    const numbers = () => Array.from({ length: 9 - n % 2 }, () => random.gaussian() * 10 ** (random.below(40) - 20));
+  return Array.from({ length: 7 }, (_, n) => {
+    const array = <T>(value: () => T) => Array.from({ length: 9 - n % 2 }, value);
+    const numbers = () => array(() => random.gaussian() * 10 ** (random.below(40) - 20));
     const window = new Divergence();
-    window.append({ float: numbers(), quant: numbers(), kl: numbers(), shift: numbers(), same: random.below(8) });
+    const same = array(() => random.below(2));
+    window.append({ float: numbers(), quant: numbers(), kl: numbers(), shift: numbers(), same });
     return window;
   });
 }
@@ -40,12 +42,15 @@ function files(count: number): [string, string][] {
 }
 
 Deno.test("mergeWindows gives the measurement of one run, to the last bit, in any order and with lines twice", () => {
-  const expected = predictionFigures(sumOfWindows(MEASURED));
+  const expected = [MEASURED, MEASURED.slice(0, 4), MEASURED.slice(4)].map((windows) => {
+    return predictionFigures(sumOfWindows(windows));
+  });
   for (const count of [1, 2, 3, 4, 7, 12]) {
     const parts = files(count);
     for (const given of [parts, parts.toReversed(), [...parts, ...parts]]) {
-      const { run, measured } = mergeWindows(given);
-      assertEquals([run, predictionFigures(measured)], [RUN, expected]);
+      const { run, measured, texts } = mergeWindows(given);
+      assertEquals([run, [measured, ...texts].map(predictionFigures)], [RUN, expected]);
+      assertEquals(measured.observations, sumOfWindows(MEASURED).observations);
     }
   }
 });
@@ -66,6 +71,7 @@ Deno.test("mergeWindows refuses lines that are missing, broken, of another measu
   };
   const all = LINES.join("\n");
   const change = (fields: Record<string, unknown>) => JSON.stringify({ ...JSON.parse(LINES[2]), ...fields });
+  const changeText = (fields: Record<string, unknown>) => ({ texts: [RUN.texts[0], { ...RUN.texts[1], ...fields }] });
   refused("part1: no lines; is it the output of a part?", "", "");
   refused(
     "part0: window 3 of 0 to 6 is in none of the files; measure the missing part, and merge all",
@@ -78,19 +84,21 @@ Deno.test("mergeWindows refuses lines that are missing, broken, of another measu
   );
   refused("part0: line 1: expected an object of JSON", "[1]");
   for (
-    const [field, value, what] of [
-      ["float", "0", "float model"],
-      ["quant", "0", "quantized model"],
-      ["ids", "0", "text or tokenizer"],
-      ["tokens", 71, "text or tokenizer"],
-      ["length", 9, "window"],
-      ["stride", 9, "stride"],
-      ["windows", 8, "number of windows"],
-      ["version", 2, "version of the measurement"],
-    ]
+    const [fields, what] of [
+      [{ float: "0" }, "float model"],
+      [{ quant: "0" }, "quantized model"],
+      [changeText({ ids: "0" }), "text or tokenizer"],
+      [changeText({ tokens: 31 }), "text or tokenizer"],
+      [{ texts: RUN.texts.toReversed() }, "text or tokenizer"],
+      [{ texts: RUN.texts.slice(0, 1) }, "number of texts"],
+      [{ length: 9 }, "window"],
+      [{ stride: 9 }, "stride"],
+      [changeText({ windows: 4 }), "number of windows"],
+      [{ version: 1 }, "version of the measurement"],
+    ] as const
   ) {
     const problem = `another ${what} than in part0; measure the parts of one text again`;
-    refused(`part1: line 1: ${problem}`, all, change({ [field as string]: value }));
+    refused(`part1: line 1: ${problem}`, all, change(fields));
   }
   const { kl } = JSON.parse(LINES[2]);
   refused(
@@ -102,10 +110,14 @@ Deno.test("mergeWindows refuses lines that are missing, broken, of another measu
   const place = "part0: line 1:";
   const line = "is it a line of a part?";
   refused(`${place} "window": expected a whole number; ${line}`, change({ window: 7 }));
-  refused(`${place} "same": expected a whole number; ${line}`, change({ same: 100 }));
+  refused(`${place} "same": expected an array of 0 and 1; ${line}`, change({ same: 100 }));
+  refused(`${place} "same": expected an array of 0 and 1; ${line}`, change({ same: [2] }));
+  refused(`${place} "texts": expected an array of objects; ${line}`, change({ texts: [1] }));
+  refused(`${place} "tokens": expected a whole number; ${line}`, change(changeText({ tokens: -1 })));
+  refused(`${place} expected an object of JSON`, change({ texts: [null] }));
   refused(`${place} "kl": expected an array of numbers; ${line}`, change({ kl: [null] }));
   refused(`${place} "float": expected a text; ${line}`, change({ float: 1 }));
   refused(`${place} "version": expected a whole number; ${line}`, "{}");
   // The path of the text may differ: the parts ran on other machines.
-  assertEquals(mergeWindows([["a", all], ["b", change({ file: "/else/where" })]]).run.file, "text.txt");
+  assertEquals(mergeWindows([["a", all], ["b", change(changeText({ file: "/else/where" }))]]).run, RUN);
 });

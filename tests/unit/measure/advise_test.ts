@@ -1,16 +1,17 @@
 // The rule of `rabbit advise` on figures made by hand, answers by script, and checkpoints that are encoded when read.
 
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertAlmostEquals, assertEquals, assertRejects } from "@std/assert";
 import {
   ANSWER_STEPS,
   type Answers,
-  failures,
+  judgeWidth,
   MAX_KL,
   MAX_RATIO,
   measureAnswers,
   NEAR_TIE,
-  RATIO_ERRORS,
+  type Rule,
 } from "../../../lib/measure/advise.ts";
+import { boundMean } from "../../../lib/measure/bounds.ts";
 import { NumericError } from "../../../lib/errors.ts";
 import { Distribution } from "../../../lib/measure/distribution.ts";
 import { groupOf } from "../../../lib/measure/group.ts";
@@ -40,25 +41,47 @@ function text(...losses: [number, number][]): Divergence {
   return measured;
 }
 
+/** A text of 400 tokens with these losses in turn. */
+function long(...losses: [number, number][]): Divergence {
+  return text(...Array.from({ length: 400 }, (_, n) => losses[n % losses.length]));
+}
+
+/** What a width with these measurements does not meet. */
+function failures(answers: Answers, text: Divergence): readonly Rule[] {
+  return judgeWidth(answers, text).fails;
+}
+
 Deno.test("a width suffices when it keeps all answers, the perplexity and the distributions", () => {
-  const same = text([0.7, 0.7], [0.2, 0.2]);
+  const same = long([0.7, 0.7], [0.2, 0.2]);
   assertEquals(failures(answers(4), same), []);
   assertEquals(failures(answers(3), same), ["answers"]);
+  assertEquals(judgeWidth(answers(3), same).undecided, []);
 });
 
-Deno.test("the perplexity may grow to less than its limit, with its error", () => {
+Deno.test("the perplexity may grow to its limit, with its upper bound", () => {
   const limit = Math.log(MAX_RATIO);
-  const grown = (by: number, spread: number) => text([0.7, 0.7 + by + spread], [0.7, 0.7 + by - spread]);
-  assertEquals(failures(answers(4), grown(limit * 0.99, 0)), []);
-  assertEquals(failures(answers(4), grown(limit * 1.01, 0)), ["perplexity"]);
-  // Two differences of d + s and d - s have the mean d and the standard error s.
-  const within = 0.9 * (MAX_RATIO / Math.exp(limit / 2) - 1) / RATIO_ERRORS;
-  assertEquals(failures(answers(4), grown(limit / 2, within)), []);
-  assertEquals(failures(answers(4), grown(limit / 2, within * 1.3)), ["perplexity"]);
-  // A perplexity that falls is no failure, and one token has no error, which is no yes.
-  assertEquals(failures(answers(4), grown(-0.01, 0)), []);
-  assertEquals(failures(answers(4), text([0.7, 0.7])), ["perplexity"]);
+  const judged = (by: number, spread = 0) => {
+    // Batches whose means differ: batches of 100 tokens, four of them.
+    const losses = Array.from({ length: 400 }, (_, n): [number, number] => {
+      return [0.7, 0.7 + by + (Math.floor(n / 100) % 2 ? spread : -spread)];
+    });
+    return { ...judgeWidth(answers(4), text(...losses)), bound: boundMean(text(...losses).losses, 0.95)!.upper };
+  };
+  assertEquals(judged(limit * 0.99).fails, []);
+  assertEquals([judged(limit * 1.01).fails, judged(limit * 1.01).undecided], [["perplexity"], []]);
+  for (const spread of [0.001, 0.004, 0.006, 0.01]) {
+    const { bound, fails, undecided, upper } = judged(limit / 2, spread);
+    assertAlmostEquals(Math.log(upper.perplexity!), bound, 1e-12);
+    assertEquals([fails, undecided], bound <= limit ? [[], []] : [["perplexity"], ["perplexity"]]);
+  }
+  assertEquals([judged(limit / 2, 0.001).fails, judged(limit / 2, 0.01).fails], [[], ["perplexity"]]);
+  // A perplexity that falls is no failure, and too few tokens have no bound, which is no yes.
+  assertEquals(judged(-0.01).fails, []);
+  const short = judgeWidth(answers(4), text([0.7, 0.7]));
+  assertEquals(short, { fails: ["perplexity", "kl"], undecided: ["perplexity", "kl"], upper: shortBounds });
 });
+
+const shortBounds = { perplexity: undefined, kl: undefined };
 
 Deno.test("a perplexity that overflows may not change, in either direction", () => {
   // Losses of 1000 and 300: exp(1000) is more than binary64 holds.
@@ -69,18 +92,19 @@ Deno.test("a perplexity that overflows may not change, in either direction", () 
       distribution.set(Float32Array.of(-loss, 0));
       return distribution;
     };
-    for (let n = 0; n < 2; n++) measured.add(of(p).with(of(q)), 0);
+    for (let n = 0; n < 400; n++) measured.add(of(p).with(of(q)), 0);
     return measured;
   };
   assertEquals([loud(1000, 300).float.value, loud(1000, 300).quant.value < Infinity], [Infinity, true]);
   assertEquals(failures(answers(4), loud(1000, 1000)), []);
   assertEquals(failures(answers(4), loud(1000, 300)), ["perplexity"]);
+  assertEquals(judgeWidth(answers(4), loud(1000, 300)).undecided, []);
   assertEquals(failures(answers(4), loud(1000, 100)), ["perplexity"]);
   // The other token is all but certain to both: they do not diverge.
   assertEquals(failures(answers(4), loud(300, 1000)), ["perplexity"]);
 });
 
-Deno.test("the divergence may be as large as its limit", () => {
+Deno.test("the divergence may be as large as its limit, with its upper bound", () => {
   // Losses that change places leave the perplexity as it is: only the divergence tells. Many tokens make its error small.
   const swapped = (by: number) => {
     const pairs = Array.from({ length: 1000 }, (_, n): [number, number] => [0.7, n % 2 ? 0.7 + by : 0.7 - by]);
@@ -90,6 +114,23 @@ Deno.test("the divergence may be as large as its limit", () => {
   assertEquals(failures(answers(4), swapped(0.1)), []);
   assert(swapped(0.25).kl.value > MAX_KL);
   assertEquals(failures(answers(0), swapped(0.25)), ["answers", "kl"]);
+  // Every other batch diverges by more than the limit: on average the text does not.
+  const uneven = text(...Array.from({ length: 400 }, (_, n): [number, number] => {
+    const by = Math.floor(n / 100) % 2 ? 0.25 : 0;
+    return [0.7, n % 2 ? 0.7 + by : 0.7 - by];
+  }));
+
+  assert(uneven.kl.value < MAX_KL);
+  const { fails, undecided } = judgeWidth(answers(4), uneven);
+  assertEquals([fails, undecided], [["kl"], ["kl"]]);
+});
+
+Deno.test("the answers to the prompts are the text of a model without a tokenizer: each is a batch", () => {
+  const { prompts, ...rest } = answers(8);
+  const few = text(...Array.from({ length: 64 }, (): [number, number] => [0.7, 0.701]));
+  const given = { ...rest, prompts: 2 * prompts, divergence: few };
+  assertEquals(judgeWidth(given, few).fails, []);
+  assertEquals(judgeWidth({ ...given, divergence: new Divergence() }, few).fails, ["perplexity", "kl"]);
 });
 
 // ---------------------------------------------------------------- answers
