@@ -14,7 +14,7 @@
 
 /** The fields that are needed of a line, with one number for each scored token. */
 interface Line {
-  readonly tokens: number;
+  readonly texts: readonly [{ readonly tokens: number }];
   readonly window: number;
   readonly length: number;
   readonly stride: number;
@@ -28,7 +28,7 @@ console.log(
 );
 for (const path of Deno.args) {
   const lines: Line[] = Deno.readTextFileSync(path).trim().split("\n").map((line) => JSON.parse(line));
-  const full = lines.filter(({ tokens, window, length, stride }) => window * stride + length <= tokens);
+  const full = lines.filter(({ texts: [{ tokens }], window, length, stride }) => window * stride + length <= tokens);
   const mean = (of: (line: Line) => number[]) => {
     const values = full.flatMap((line) => of(line).slice(-(line.length - line.length / 2 - 1)));
     return { count: values.length, value: values.reduce((a, b) => a + b, 0) / values.length };

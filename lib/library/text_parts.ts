@@ -187,14 +187,19 @@ export function mergeWindows(files: Iterable<readonly [path: string, text: strin
   if (first === undefined) throw new CheckpointError({ path: last }, "no lines; is it the output of a part?");
   const { run, path } = first;
   const count = windowsIn(run);
-  const windows = Array.from({ length: count }, (_, window) => {
-    const measured = found.get(window)?.measured;
-    if (measured !== undefined) return measured;
-    throw new CheckpointError(
-      { path },
-      `window ${window} of 0 to ${count - 1} is in none of the files; measure the missing part, and merge all`,
-    );
-  });
+  const windows: Divergence[] = [];
+  while (windows.length < count) {
+    const measured = found.get(windows.length)?.measured;
+    if (measured === undefined) {
+      throw new CheckpointError(
+        { path },
+        `window ${windows.length} of 0 to ${
+          count - 1
+        } is in none of the files; measure the missing part, and merge all`,
+      );
+    }
+    windows.push(measured);
+  }
   const { all, texts } = sumOfTexts(run.texts, windows);
   return { run, measured: all, texts };
 }

@@ -96,9 +96,12 @@ export function checkLimits(limits: Limits): void {
 /**
  * Judges a measurement by limits, in the order of {@link Limits}.
  *
- * @param batches see {@link boundMean}
+ * @param batches the number of batches of the bounds, if it is known which tokens are independent: as many parts of equal
+ * length, in order
+ * @throws {RangeError} a limit is out of its range
  */
 export function judge(measured: Divergence, limits: Limits, batches?: number): Gate[] {
+  checkLimits(limits);
   const { maxKl, maxRatio, minSameTop, confidence = CONFIDENCE } = limits;
   const gates: Gate[] = [];
   const add = (judged: Judged) => gates.push(judgeOne(judged, confidence));

@@ -97,6 +97,30 @@ Deno.test("compareTextPart prints what the program prints, and mergeTextParts fi
   }
 });
 
+Deno.test("compareText judges limits, on one text or on several, as the program does", async () => {
+  const other = Array.from({ length: 80 }, (_, n) => `line ${n * n}`).join(" ");
+  Deno.writeTextFileSync(`${directory}/other`, other);
+  const limits = { maxKl: 0.001, minSameTop: 0.2, confidence: 0.9 };
+  const { gates, verdict, texts, scored } = await compareText(float, quant, [TEXT, other], { limits, threads: 2 });
+  const args = ["--max-kl", "0.001", "--min-same-top", "0.2", "--confidence", "0.9"];
+  const files = ["--text", `${directory}/text`, "--text", `${directory}/other`];
+  const says = await said("compare", float, quant, ...files, ...args);
+  assertEquals(verdict.toUpperCase(), says.verdict);
+  assertEquals(scored, says.text.scored);
+  assertEquals(texts.map(({ kl }) => kl.value), says.texts.map(({ kl }: { kl: { mean: number } }) => kl.mean));
+  assertEquals(
+    gates.map(({ name, lower, upper, tokensNeeded }) => [name, lower, upper, tokensNeeded]),
+    says.gates.map(({ gate, lower, upper, tokens_needed }: Record<string, unknown>) => [
+      ...[gate, lower, upper, tokens_needed],
+    ]),
+  );
+  assertEquals((await compareText(float, quant, TEXT, { threads: 2 })).gates, []);
+  const refuse = (text: string[], options = {}) => () => compareText(float, quant, text, options);
+  await assertRejects(refuse([]), TypeError, "there is no text");
+  await assertRejects(refuse([TEXT, TEXT]), RabbitError, "text 1 and text 2 are the same text; give it once");
+  await assertRejects(refuse([TEXT], { limits: { minSameTop: 98 } }), RangeError, "minSameTop 98");
+});
+
 Deno.test("advise says what the program says", async () => {
   const { use, why, widths } = await advise(float, { text: TEXT, threads: 2 });
   const says = await said("advise", float, "--text", `${directory}/text`);

@@ -78,6 +78,10 @@ Deno.test("mergeWindows refuses lines that are missing, broken, of another measu
     [...LINES.slice(0, 3), ...LINES.slice(4)].join("\n"),
   );
   refused(
+    `part0: window 0 of 0 to ${2 ** 40 + 3} is in none of the files; measure the missing part, and merge all`,
+    change(changeText({ windows: 2 ** 40 })),
+  );
+  refused(
     "part1: line 2: not a whole line of JSON; was the part interrupted? Measure it again",
     all,
     `${LINES[1]}\n${LINES[3].slice(0, 200)}`,
