@@ -112,6 +112,9 @@ needs(KEYS, { files: ["/proc/self/status"] }, () =>
     for (
       const line of ["compare smol smol-q8", "compare smol smol-q8 --text opticks.txt", "advise smol"]
     ) printed += (await rabbit(cwd, line.split(" "))).out;
+    // One limit that is far away, and one that is next to the value.
+    const limits = ["--max-kl", "10", "--max-ratio", "1", "--confidence", "0.9999"];
+    printed += (await rabbit(cwd, ["compare", "smol", "smol-q8", "--text", "opticks.txt", ...limits])).out;
     const drawn = ["infer", "--model", "smol-q8", "--prompt", "a", "--temperature", "1"];
     printed += (await rabbit(cwd, drawn)).out.replace(/^INFER text .*$/m, "INFER text text=");
     // The line of a reference is for prompts that have one.
@@ -122,7 +125,7 @@ needs(KEYS, { files: ["/proc/self/status"] }, () =>
       line.replace(/="[^"]*"/g, "=").split(" ").map((word) => word.replace(/=.*/, "=")).filter((w) => !/^\d+$/.test(w));
     const known = new Set(printed.trimEnd().split("\n").map((line) => shape(line).join(" ")));
     const samples = ALL.split("\n").filter((line) =>
-      /^(QUANT|COMPARE|ADVISE|INFER) /.test(line) && !/^COMPARE (OK|DIFFER)$/.test(line)
+      /^(QUANT|COMPARE|ADVISE|INFER) /.test(line) && !/^COMPARE (OK|DIFFER|PASS|UNDECIDED)$/.test(line)
     );
     assert(samples.length >= 8);
     for (const line of samples) assert(known.has(shape(line).join(" ")), `the program prints no line like: ${line}`);
