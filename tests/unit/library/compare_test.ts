@@ -99,11 +99,11 @@ Deno.test("compareTextPart prints what the program prints, and mergeTextParts fi
 
 Deno.test("compareText judges limits, on one text or on several, as the program does", async () => {
   const other = Array.from({ length: 80 }, (_, n) => `line ${n * n}`).join(" ");
-  Deno.writeTextFileSync(`${directory}/other`, other);
+  Deno.writeTextFileSync(`${directory}/more`, other);
   const limits = { maxKl: 0.001, minSameTop: 0.2, confidence: 0.9 };
   const { gates, verdict, texts, scored } = await compareText(float, quant, [TEXT, other], { limits, threads: 2 });
   const args = ["--max-kl", "0.001", "--min-same-top", "0.2", "--confidence", "0.9"];
-  const files = ["--text", `${directory}/text`, "--text", `${directory}/other`];
+  const files = ["--text", `${directory}/text`, "--text", `${directory}/more`];
   const says = await said("compare", float, quant, ...files, ...args);
   assertEquals(verdict.toUpperCase(), says.verdict);
   assertEquals(scored, says.text.scored);
