@@ -86,6 +86,7 @@ export { compare, compareText } from "./library/compare.ts";
 export type { Compared, ComparedText, CompareOptions, CompareTextOptions } from "./library/compare.ts";
 export { compareTextPart, mergeWindows as mergeTextParts } from "./library/text_parts.ts";
 export type { CompareTextPartOptions, MeasuredPart, MergedText, TextRun } from "./library/text_parts.ts";
+export type { TextPart } from "./library/texts.ts";
 export { judge } from "./measure/gates.ts";
 export type { Gate, Limits, Verdict } from "./measure/gates.ts";
 export { advise } from "./library/advise.ts";
