@@ -65,6 +65,8 @@ export type Code =
   | "not-a-file"
   /** The path of an output directory exists and is not a directory. */
   | "not-a-directory"
+  /** The work needs more memory than it may use: let it use more. */
+  | "memory"
   /** A weight is too large for the requested dtype of an import; F32 can represent it. */
   | "overflow"
   /** rabbit does not know llama.cpp's name for the pre-tokenizer (`pre`). */

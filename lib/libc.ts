@@ -72,18 +72,19 @@ export function signalIsIgnored(signal: number): boolean {
   return call(({ sigaction }) => sigaction(signal, null, action)) === 0 && action[0] === SIG_IGN;
 }
 
-/** At least the size of /proc/self/status. */
-const STATUS_BYTES = 1 << 16;
+/** The most bytes of such a text; those of /proc are far shorter. */
+const TEXT_BYTES = 1 << 16;
 
 /**
- * The text of /proc/self/status, see proc_pid_status(5); undefined if it cannot be read. Deno allows reading it only
- * with all permissions. getrusage(2) is no substitute, since its peak memory includes that of the parent process.
+ * The beginning of a file of the system, such as /proc/self/status, see proc_pid_status(5); undefined if it cannot be
+ * read. Deno allows reading /proc and /sys only with all permissions. getrusage(2) is no substitute for the status, since
+ * its peak memory includes that of the parent process.
  */
-export function processStatus(): string | undefined {
+export function systemText(path: string): string | undefined {
   return call(({ open, pread, close }) => {
-    const file = open(new TextEncoder().encode("/proc/self/status\0"), 0);
+    const file = open(new TextEncoder().encode(`${path}\0`), 0);
     if (file < 0) return undefined;
-    const text = new Uint8Array(STATUS_BYTES);
+    const text = new Uint8Array(TEXT_BYTES);
     const length = Number(pread(file, text, BigInt(text.length), 0n));
     close(file);
     return length > 0 ? new TextDecoder().decode(text.subarray(0, length)) : undefined;

@@ -22,12 +22,12 @@ import { CONFIDENCE } from "../measure/gates.ts";
 import { predictionFigures } from "../measure/metrics.ts";
 import type { Plan } from "../quantize/quantize.ts";
 import { WINDOW } from "../measure/perplexity.ts";
-import { divergenceFields, inLine, MAX_TEXT_BYTES } from "./compare_text.ts";
+import { divergenceFields, inLine, MAX_TEXT_BYTES, MEMORY } from "./compare_text.ts";
 import { CHECKPOINT, command, FILE, THREADS } from "./arguments.ts";
 import { calibratedPlan, checkApart } from "../library/advise_calibrated.ts";
 import { planCalibration } from "../library/calibration.ts";
 import { CALIBRATE, sourcesOf, withCalibrationBar } from "./calibrate.ts";
-import { memory, tokenizerFor } from "./model.ts";
+import { memory as processMemory, tokenizerFor } from "./model.ts";
 import { Fixed, type Output, tokensPerSecond, warn, withBar } from "./output.ts";
 
 /** `rabbit advise` */
@@ -46,11 +46,15 @@ export const adviseCommand = command({
         "if the narrowest width does not suffice by the format's rule, calibrate it in memory and measure it again: with a " +
         "text other than the one to predict, or with text sampled from the float model",
     },
+    memory: {
+      ...MEMORY,
+      help: "memory to use, such as 8GB; if the models do not fit, they are read one layer at a time",
+    },
     threads: THREADS,
   },
   details: [
     "Quantizes in memory at every width, and writes nothing; the float model and all quantized models are in memory at " +
-    "the same time. `use` is the narrowest width that suffices, or float if none does. A width suffices if all hold:",
+    "the same time, if they fit. `use` is the narrowest width that suffices, or float if none does. A width suffices if all hold:",
     [
       [
         "answers",
@@ -74,7 +78,7 @@ export const adviseCommand = command({
     "bounds.",
   ],
   example: "rabbit advise SmolLM2-135M",
-  async run({ positionals: [input], values: { text: path, calibrate, threads } }, out) {
+  async run({ positionals: [input], values: { text: path, calibrate, threads, memory } }, out) {
     const float = openModel(input);
     const plans: Plan[] = widthsOf(float);
     const given = path === undefined ? undefined : readText(path, MAX_TEXT_BYTES);
@@ -92,7 +96,7 @@ export const adviseCommand = command({
     const measured = await withBar(
       "advise",
       tokensOf(task, float),
-      (watch) => measureWidths(float, plans, task, { threads, ...watch }),
+      (watch) => measureWidths(float, plans, task, { threads, memory, ...watch }),
       tokensPerSecond,
     );
     if (planned && measured[0].fails.length > 0) {
@@ -102,7 +106,7 @@ export const adviseCommand = command({
       const more = await withBar(
         "advise",
         tokensOf(task, float),
-        (watch) => measureWidths(float, [plan], task, { threads, ...watch }),
+        (watch) => measureWidths(float, [plan], task, { threads, memory, ...watch }),
         tokensPerSecond,
       );
       plans.splice(1, 0, plan);
@@ -166,7 +170,7 @@ function print(
     };
     out.item("widths", { ...width, ...inLine(figures), ...verdict }, { ...width, ...figures, ...verdict });
   }
-  out.group("memory", { models: "all", peak_rss: memory().peak });
+  out.group("memory", { models: "all", peak_rss: processMemory().peak });
   const use = plans.find((_, n) => measured[n].fails.length === 0);
   // The narrowest width by the rule is the first; a calibrated one stands behind it, if it was tried.
   const tried = plans.some(({ method }) => method !== undefined);

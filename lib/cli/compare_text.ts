@@ -5,7 +5,9 @@
  */
 
 import { longestContext } from "../model/config.ts";
-import { predictText as predict, predictWindows, textMemory } from "../library/compare.ts";
+import { predictText as predict, predictWindows } from "../library/compare.ts";
+import { planMemory, textNeeds, weighed } from "../library/memory_plan.ts";
+import { availableMemory } from "../files/memory.ts";
 import { describeText, windowLine, windowsOfPart } from "../library/text_parts.ts";
 import { type MeasuredTexts, sumOfTexts, type TextPart, type WindowedTexts, windowTexts } from "../library/texts.ts";
 import type { Limits } from "../measure/gates.ts";
@@ -15,17 +17,24 @@ import { readText } from "../files/read.ts";
 import { type Divergence, type Figure, type PredictionFigures, predictionFigures } from "../measure/metrics.ts";
 import { digitsOf } from "../measure/printed.ts";
 import { fedTokens, WINDOW } from "../measure/perplexity.ts";
-import { type Arguments, COUNT, type Detail, FILE, type Flags, type Values } from "./arguments.ts";
+import { type Arguments, COUNT, type Detail, FILE, type Flag, type Flags, SIZE, type Values } from "./arguments.ts";
 import { warnOfOverlap } from "./calibrate.ts";
 import type { Part } from "../quantize/parts.ts";
 import { UsageError } from "./errors.ts";
 import { scoredIds } from "../library/prompt.ts";
 import { judged, LIMIT_DETAILS, LIMIT_FLAGS, limitFlag, limitsOf } from "./limits.ts";
-import { memory, memoryFor, tokenizerFor } from "./model.ts";
+import { memory, tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, warn, withBar } from "./output.ts";
 
 /** The size limit of a text: hours of work even for a small model. */
 export const MAX_TEXT_BYTES = 100_000_000;
+
+/** `--memory` of the commands that measure a text. */
+export const MEMORY = {
+  type: SIZE,
+  unset: "what the machine has free, or the limit of its control group",
+  help: "with --text: memory to use, such as 8GB; if the weights do not fit, they are read one layer at a time",
+} as const satisfies Flag;
 
 /** The flags of a measurement on a text. */
 export const TEXT_FLAGS = {
@@ -47,11 +56,13 @@ export const TEXT_FLAGS = {
     help: "tokens from one window to the next",
   },
   ...LIMIT_FLAGS,
+  memory: MEMORY,
 } as const satisfies Flags;
 
 /** An explanation of the results, for the help. */
 export const TEXT_DETAILS: readonly Detail[] = [
-  "With --text both checkpoints are in memory at the same time, and every window begins without a context and without " +
+  "With --text both checkpoints are in memory at the same time if they fit, otherwise their heads and one layer of each; " +
+  "the figures are the same. Every window begins without a context and without " +
   "special tokens. All tokens of a window but the first are scored. If the stride is less than the window, windows " +
   "overlap, and each window but the first scores only its last N = stride tokens. (llama.cpp's perplexity tool has the " +
   "same window but scores only its second half, where the context is longer, so its figures are lower.)",
@@ -82,6 +93,7 @@ interface Asked {
   readonly part?: Part;
   readonly dry?: boolean;
   readonly limits?: Limits;
+  readonly memory?: number;
 }
 
 /** The values of {@link TEXT_FLAGS}. */
@@ -92,10 +104,10 @@ export function textOf(
   args: Arguments<TextValues & { readonly shard?: Part; readonly "dry-run"?: boolean }>,
 ): Asked | undefined {
   const { values, given } = args;
-  const { text: paths, window, stride, shard: part, "dry-run": dry } = values;
+  const { text: paths, window, stride, shard: part, "dry-run": dry, memory } = values;
   const first = (names: readonly string[]) => names.find((name) => given.has(name));
   if (paths === undefined) {
-    const stray = first(["window", "stride", "shard"]) ?? limitFlag(args) ?? (dry ? "dry-run" : undefined);
+    const stray = first(["window", "stride", "shard", "memory"]) ?? limitFlag(args) ?? (dry ? "dry-run" : undefined);
     if (stray !== undefined) throw new UsageError(`--${stray} is for --text, which is not given`);
     return undefined;
   }
@@ -105,7 +117,7 @@ export function textOf(
   if (part !== undefined && limits !== undefined) {
     throw new UsageError(`--${limitFlag(args)} is for the whole text, and --shard for a part; give it to rabbit merge`);
   }
-  return { paths, window, stride, part, dry, limits };
+  return { paths, window, stride, part, dry, limits, memory };
 }
 
 /**
@@ -133,18 +145,25 @@ export function openTexts(asked: Asked, models: readonly Model[]): WindowedTexts
   return windowTexts(texts, window, stride);
 }
 
+/** What a measurement may use. */
+export interface Resources {
+  readonly threads: number;
+  /** Bytes of memory. */
+  readonly memory?: number;
+}
+
 /** Measures how well each model predicts a text, with a progress bar. */
 export async function predictText(
   label: string,
   float: Model,
   quants: readonly Model[],
   text: WindowedTexts,
-  threads: number,
+  options: Resources,
 ): Promise<Divergence[]> {
   return await withBar(
     label,
     fedTokens(text.windows),
-    (watch) => predict(float, quants, text, { threads, ...watch }),
+    (watch) => predict(float, quants, text, { ...options, ...watch }),
     tokensPerSecond,
   );
 }
@@ -159,7 +178,8 @@ export async function compareText(
 ): Promise<number> {
   const text = openTexts(asked, [float, quant]);
   const { part, limits } = asked;
-  if (asked.dry) return planText([float, quant], text, part, threads, out);
+  const use = { threads, memory: asked.memory };
+  if (asked.dry) return printPlan([float, quant], text, part, use, out);
   for (const path of asked.paths) await warnOfOverlap("--text", path, [quant.checkpoint]);
   const numbers = part ? windowsOfPart(text, part) : [...text.windows.keys()];
   const windows = numbers.map((window) => text.windows[window]);
@@ -167,7 +187,7 @@ export async function compareText(
   const measured = windows.length === 0 ? [] : await withBar(
     "compare",
     fedTokens(windows),
-    (watch) => predictWindows(float, [quant], { ...text, windows }, { threads, ...watch }),
+    (watch) => predictWindows(float, [quant], { ...text, windows }, { ...use, ...watch }),
     tokensPerSecond,
   );
   if (run !== undefined) {
@@ -245,16 +265,19 @@ export function inLine({ perplexity, kl, same_top }: ReturnType<typeof divergenc
 }
 
 /** Prints what would be measured, and what it takes. */
-function planText(
+function printPlan(
   models: readonly Model[],
   text: WindowedTexts,
   part: Part | undefined,
-  threads: number,
+  { threads, memory = availableMemory() }: Resources,
   out: Output,
 ): number {
   for (const model of models) checkModel(model);
   const { texts, ids, window, stride } = text;
   const windows = part ? windowsOfPart(text, part).map((window) => text.windows[window]) : text.windows;
+  const weights = models.map(weighed);
+  const needs = textNeeds(weights, { ids, window, windows });
+  const { memory: needed, rows } = planMemory(weights, needs, threads, memory);
   out.group("text", {
     dry_run: true,
     ...texts.length === 1 ? { file: texts[0].file } : { files: texts.length },
@@ -266,7 +289,8 @@ function planText(
     scored: windows.reduce((sum, { scored, end }) => sum + end - scored, 0),
     fed: fedTokens(windows),
     source_bytes: models.reduce((sum, { checkpoint }) => sum + bytesOf(checkpoint), 0),
-    memory: memoryFor(textMemory(models, { ids, window, windows }), threads),
+    memory: needed,
+    weights: rows === undefined ? "all" : "one-layer",
   });
   return 0;
 }

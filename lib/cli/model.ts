@@ -13,10 +13,11 @@ import { CheckpointError } from "../errors.ts";
 import { exists } from "../files/read.ts";
 import published from "../measure/published.json" with { type: "json" };
 import { checkIds } from "../library/prompt.ts";
-import { processStatus } from "../libc.ts";
 import { type Arguments, type Flags, TEXT, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
 import { warn } from "./output.ts";
+
+export { memory, memoryFor } from "../files/memory.ts";
 
 /** The ids of the published prompt in the vocabulary of SmolLM2. */
 export const PUBLISHED_PROMPT: readonly number[] = published.prompt_ids;
@@ -105,24 +106,4 @@ function parseIds(text: string): number[] {
     if (!/^\d{1,10}$/.test(word)) throw new UsageError(`--ids takes whole numbers, found "${word}"`);
     return Number(word);
   });
-}
-
-/** The peak and the current resident memory of the process, in bytes. The peak is known only on Linux. */
-export function memory(): { peak?: number; now: number } {
-  const status = processStatus();
-  const of = (field: string) => {
-    const kilobytes = new RegExp(`^${field}:\\s*(\\d+) kB$`, "m").exec(status ?? "")?.[1];
-    return kilobytes === undefined ? undefined : Number(kilobytes) * 1024;
-  };
-  return { peak: of("VmHWM"), now: of("VmRSS") ?? Deno.memoryUsage().rss };
-}
-
-/** What a command takes beyond its data once it works: the engine's heap, buffers of files, and each thread. */
-const WORK_BYTES = 100_000_000;
-const THREAD_BYTES = 16_000_000;
-
-/** The memory that a planned command needs, in bytes: that of planning, and what the work takes. */
-export function memoryFor(work: number, threads = 1): number {
-  const { peak, now } = memory();
-  return (peak ?? now) + WORK_BYTES + threads * THREAD_BYTES + work;
 }

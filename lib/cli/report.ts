@@ -6,22 +6,25 @@
 
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
-import { loadModel, type Model, openModel, openQuantized } from "../model/load.ts";
+import { Llama } from "../model/llama.ts";
+import { type Model, openModel, openQuantized } from "../model/load.ts";
 import { type Decoder, type Trace, trace } from "../measure/compare.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { CheckpointError } from "../errors.ts";
-import { bytesOf, type Checkpoint, nameOf } from "../format/checkpoint.ts";
+import { bytesOf, type Checkpoint, nameOf, TensorReader } from "../format/checkpoint.ts";
+import { availableMemory } from "../files/memory.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
 import { checkOutputFile } from "../format/outputs.ts";
 import { Pool } from "../kernels/pool.ts";
-import { nextTurn } from "../pace.ts";
+import { finish, nextTurn } from "../pace.ts";
 import { planQuantize } from "../quantize/quantize.ts";
 import { decodeQuantized, figures, type Measured, type Report } from "../report/figures.ts";
 import { openAny } from "../gguf/open.ts";
 import { type WeightErrors, weightErrors } from "../gguf/weight_errors.ts";
 import { verifyAgainst } from "../quantize/verify.ts";
 import { COMPARE_STEPS } from "../library/compare.ts";
-import { divergenceFields, fixed, openTexts, predictText } from "./compare_text.ts";
+import { type Needs, planMemory, weighed } from "../library/memory_plan.ts";
+import { divergenceFields, fixed, MEMORY, openTexts, predictText, type Resources } from "./compare_text.ts";
 import {
   type Arguments,
   CHECKPOINT,
@@ -43,6 +46,7 @@ const FLAGS = {
   ...PROMPT_FLAGS,
   steps: { type: COUNT, default: COMPARE_STEPS, help: "tokens to decode" },
   text: { type: FILE, help: "also measure how well all models predict a text, like compare --text" },
+  memory: { ...MEMORY, help: "memory to use, such as 8GB; if a model does not fit, its layers are read one at a time" },
   threads: THREADS,
   force: { ...FORCE, help: "overwrite an existing file" },
 } as const satisfies Flags;
@@ -59,7 +63,8 @@ export const reportCommand = command({
   example: "rabbit report SmolLM2-135M SmolLM2-135M-q8 SmolLM2-135M-q4 --out report.html",
   async run(args, out) {
     const [floatPath, ...quantPaths] = args.positionals;
-    const { out: file, steps, text: path, threads } = args.values;
+    const { out: file, steps, text: path, threads, memory } = args.values;
+    const use = { threads, memory };
     const float = openModel(openAny(floatPath));
     const quants = quantPaths.map((path) => openQuantized(openAny(path), float));
     for (const { checkpoint } of quants) checkQuantized(checkpoint, float.checkpoint);
@@ -74,7 +79,7 @@ export const reportCommand = command({
 
     if (path !== undefined) await warnOfOverlap("--text", path, quants.map(({ checkpoint }) => checkpoint));
 
-    const { traced, measured } = await decode(float, quants, prompt, steps, threads);
+    const { traced, measured } = await decode(float, quants, prompt, steps, use);
     const verified: WeightErrors[] = [];
     for (const { checkpoint } of quants) {
       verified.push(
@@ -85,7 +90,8 @@ export const reportCommand = command({
         }),
       );
     }
-    const divergences = text && await predictText("report: text", float, quants, text, threads);
+    const divergences = text &&
+      await predictText("report: text", float, quants, text, use);
     const tokenizer = loadTokenizer(float.checkpoint.directory, "decode", float.config);
     const report = figures({
       program: `rabbit ${VERSION}`,
@@ -139,17 +145,26 @@ async function decode(
   quants: readonly Model[],
   prompt: readonly number[],
   steps: number,
-  threads: number,
+  { threads, memory = availableMemory() }: Resources,
 ): Promise<{ traced: Trace; measured: Measured[] }> {
+  const context = prompt.length + steps;
+  const needs: Needs = { name: "decoding", context, logitRows: 1, oneCache: false, fed: 0, fewest: 0, results: 0 };
   const pool = new Pool({ threads });
-  const run = async <T>(model: Model, work: (decoder: Decoder, fed: () => void) => T): Promise<T> => {
+  const run = async <T>(model: Model, use: (decoder: Decoder, fed: () => void) => T): Promise<T> => {
+    const { checkpoint, config } = model;
+    const { rows } = planMemory([weighed(model)], needs, threads, memory);
     await pool.reset();
-    const bytes = bytesOf(model.checkpoint);
+    const bytes = bytesOf(checkpoint);
     // Each token reads all weights once.
     const bar = await progressBar("report: decode", bytes * (steps + 1));
     let done = 0;
     try {
-      return work(loadModel(pool, model, prompt.length + steps), () => bar.update(done += bytes));
+      using reader = new TensorReader(checkpoint);
+      const byLayer = rows === undefined ? undefined : needs;
+      const llama = finish(Llama.loading(pool, config, reader, context, 1, byLayer));
+      const result = use(llama, () => bar.update(done += bytes));
+      reader.checkUnchanged();
+      return result;
     } finally {
       bar.stop();
     }

@@ -20,6 +20,14 @@ export interface PackedMatrix {
   readonly rowsHeld: number;
   /** The MODE of the activations it is multiplied with. */
   readonly mode: number;
+  /** Where its weights are, unless it was loaded ahead. */
+  readonly parts?: readonly LoadedPart[];
+}
+
+/** A part of a matrix in one memory. */
+interface LoadedPart extends Segment {
+  /** The address of an area into which its rows are read, before they are packed. */
+  readonly room: number;
 }
 
 /** The bytes that a matrix takes in a pool. */
@@ -30,20 +38,29 @@ export function packedBytes({ format, rows, columns }: Matrix): number {
 /**
  * Loads a matrix.
  *
- * @returns the address of its record in the main memory
+ * @returns the address of its record in the main memory, and where its weights are
  * @throws {BadScale}
  * @throws {LimitError} there is no room for it
  */
-export function loadMatrix(arenas: Arenas, matrix: Matrix, read: ReadBytes): number {
-  const segments: Segment[] = [];
+export function loadMatrix(
+  arenas: Arenas,
+  matrix: Matrix,
+  read: ReadBytes,
+): { readonly record: number; readonly parts: readonly LoadedPart[] } {
+  const parts: LoadedPart[] = [];
   for (const segment of placeMatrix(arenas, matrix)) {
     const arena = arenas.all[segment.memory];
     // Rows that are too long for the staging area get an area of their own.
     const room = isLong(matrix) ? arena.take(GROUP * heldRowBytes(matrix)) : arena.staging;
     pack(arena, matrix, read, segment, room);
-    segments.push(segment);
+    parts.push({ ...segment, room });
   }
-  return recordMatrix(arenas, matrix, segments);
+  return { record: recordMatrix(arenas, matrix, parts), parts };
+}
+
+/** Gives a loaded matrix other weights. @throws {BadScale} */
+export function reloadMatrix(arenas: Arenas, matrix: Matrix, parts: readonly LoadedPart[], read: ReadBytes): void {
+  for (const part of parts) pack(arenas.all[part.memory], matrix, read, part, part.room);
 }
 
 /** Takes the areas of a matrix, one after the other. @throws {LimitError} there is no room for it */

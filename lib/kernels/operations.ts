@@ -6,8 +6,9 @@
  * @module
  */
 
-import type { Activations, Format } from "../format/blocks.ts";
+import { type Activations, type Format, matrixBytes } from "../format/blocks.ts";
 import type { Pair } from "../measure/distribution.ts";
+import { checkVector } from "./checks.ts";
 import { CHUNK, COLUMNS } from "./wasm/layout.ts";
 
 export type { Activations, Pair };
@@ -167,6 +168,10 @@ export interface Operations {
   matrix(format: Format, rows: number, columns: number, read: ReadBytes, place?: Place): Matrix;
   /** Loads a vector of a float format. */
   vector(format: Format, length: number, read: ReadBytes): Vector;
+  /** Gives a matrix other weights of the same format, from the next operation on. @throws {BadScale} */
+  replace(matrix: Matrix, read: ReadBytes): void;
+  /** Gives a vector other values, of any float format. */
+  replaceVector(vector: Vector, format: Format, read: ReadBytes): void;
   /** Creates a buffer of zeros. */
   buffer(tokens: number, width: number): ActivationBuffer;
   /** Creates a cache. */
@@ -207,6 +212,16 @@ export interface Operations {
 /** `width` rounded up to whole blocks: the length of a row in memory. */
 export function padded(width: number): number {
   return Math.ceil(width / COLUMNS) * COLUMNS;
+}
+
+/** The values of a vector. @throws {RangeError} as {@link Operations.vector} */
+export function vectorOf(format: Format, length: number, read: ReadBytes): Float32Array {
+  checkVector(format, length);
+  const bytes = new Uint8Array(matrixBytes(format, 1, length));
+  read(0, bytes);
+  const values = new Float32Array(length);
+  format.decode(new DataView(bytes.buffer), 0, length, values);
+  return values;
 }
 
 /** The activations that a format supports, given the requested ones: float formats support f32 only. */

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { type Activations, type Format, matrixBytes } from "../format/blocks.ts";
+import type { Activations, Format } from "../format/blocks.ts";
 import { AheadMatrices, type LoadAhead, type PlacedMatrix } from "./ahead.ts";
 import { Arenas, layoutFixed, stride } from "./arena.ts";
 import { capacityFor, placeCache, type PlacedCache } from "./cache.ts";
@@ -19,11 +19,10 @@ import {
   checkProject,
   checkRopeTable,
   checkRow,
-  checkVector,
 } from "./checks.ts";
 import { MARGIN_BYTES, MAX_PAGES, PAGE } from "./codec_wasm.ts";
 import { Handles } from "./handles.ts";
-import { loadMatrix, type PackedMatrix } from "./load.ts";
+import { loadMatrix, type PackedMatrix, reloadMatrix } from "./load.ts";
 import {
   type ActivationBuffer,
   type Attention,
@@ -41,6 +40,7 @@ import {
   type ReadBytes,
   type RopeTable,
   type Vector,
+  vectorOf,
 } from "./operations.ts";
 import { MODE, packingOf, preparedBytes } from "./packings.ts";
 import {
@@ -130,10 +130,18 @@ export class Pool implements Operations {
   matrix(format: Format, rows: number, columns: number, read: ReadBytes, place?: Place): Matrix {
     checkMatrix(format, rows, columns);
     const matrix = { format, rows, columns };
-    const record = (place && this.#ahead.take(matrix, place, read)) ?? loadMatrix(this.#arenas, matrix, read);
+    const ahead = place && this.#ahead.take(matrix, place, read);
+    const loaded = ahead === undefined ? loadMatrix(this.#arenas, matrix, read) : { record: ahead };
     this.#maxBlocks = this.#most(this.#maxBlocks, padded(columns) / COLUMNS);
     const mode = packingOf(format).modes[this.#activations];
-    return this.#matrices.add(matrix, { record, rowsHeld: Math.ceil(rows / GROUP) * GROUP, mode });
+    return this.#matrices.add(matrix, { ...loaded, rowsHeld: Math.ceil(rows / GROUP) * GROUP, mode });
+  }
+
+  replace(matrix: Matrix, read: ReadBytes): void {
+    const { parts } = this.#matrices.of(matrix);
+    if (parts === undefined) throw new RangeError("a matrix that was loaded ahead can't be replaced");
+    this.run();
+    reloadMatrix(this.#arenas, matrix, parts, read);
   }
 
   /** The larger of two sizes. @throws {RangeError} the scratch is allocated already, for a smaller size */
@@ -143,18 +151,22 @@ export class Pool implements Operations {
   }
 
   vector(format: Format, length: number, read: ReadBytes): Vector {
-    checkVector(format, length);
-    const bytes = new Uint8Array(matrixBytes(format, 1, length));
-    read(0, bytes);
-    const values = new Float32Array(length);
-    format.decode(new DataView(bytes.buffer), 0, length, values);
-    return this.#vectors.add({ length }, this.#store(values));
+    return this.#vectors.add({ length }, this.#store(vectorOf(format, length, read)));
+  }
+
+  replaceVector(vector: Vector, format: Format, read: ReadBytes): void {
+    const at = this.#vectors.of(vector);
+    this.run();
+    this.#floats(at, vector.length).set(vectorOf(format, vector.length, read));
+  }
+
+  #floats(address: number, length: number): Float32Array {
+    return new Float32Array(this.#arenas.main.memory.buffer, address, length);
   }
 
   #store(values: Float32Array): number {
-    const { main } = this.#arenas;
-    const address = main.take(padded(values.length) * 4);
-    new Float32Array(main.memory.buffer, address, values.length).set(values);
+    const address = this.#arenas.main.take(padded(values.length) * 4);
+    this.#floats(address, values.length).set(values);
     return address;
   }
 
@@ -325,7 +337,7 @@ export class Pool implements Operations {
 
   row(buffer: ActivationBuffer, token: number): Float32Array {
     checkRow(buffer, token);
-    return new Float32Array(this.#arenas.main.memory.buffer, this.#rowAt(buffer, token), buffer.width);
+    return this.#floats(this.#rowAt(buffer, token), buffer.width);
   }
 
   /** The address of a row of a buffer. */

@@ -18,7 +18,6 @@ import {
   checkProject,
   checkRopeTable,
   checkRow,
-  checkVector,
 } from "./checks.ts";
 import { exp, roundHalfEven } from "./exponential.ts";
 import { fma } from "./fused.ts";
@@ -44,6 +43,7 @@ import {
   type ReadBytes,
   type RopeTable,
   type Vector,
+  vectorOf,
 } from "./operations.ts";
 
 const { fround } = Math;
@@ -91,24 +91,28 @@ export class Reference implements Operations {
 
   matrix(format: Format, rows: number, columns: number, read: ReadBytes): Matrix {
     checkMatrix(format, rows, columns);
-    const bytes = new Uint8Array(matrixBytes(format, rows, columns));
-    read(0, bytes);
-    const view = new DataView(bytes.buffer);
-    if (format.kind === "block" || format === F16) {
-      for (let at = 0; at < bytes.length; at += format.blockBytes) {
-        if (!f16IsFinite(view.getUint16(at, true))) throw new BadScale(at / format.blockBytes);
-      }
+    const bytes = new DataView(new ArrayBuffer(matrixBytes(format, rows, columns)));
+    const matrix = { format, rows, columns };
+    this.#matrices.add(matrix, { ...matrix, bytes });
+    this.replace(matrix, read);
+    return matrix;
+  }
+
+  replace(matrix: Matrix, read: ReadBytes): void {
+    const { format, bytes } = this.#matrices.of(matrix);
+    read(0, new Uint8Array(bytes.buffer));
+    if (format.kind !== "block" && format !== F16) return;
+    for (let at = 0; at < bytes.byteLength; at += format.blockBytes) {
+      if (!f16IsFinite(bytes.getUint16(at, true))) throw new BadScale(at / format.blockBytes);
     }
-    return this.#matrices.add({ format, rows, columns }, { format, rows, columns, bytes: view });
   }
 
   vector(format: Format, length: number, read: ReadBytes): Vector {
-    checkVector(format, length);
-    const bytes = new Uint8Array(matrixBytes(format, 1, length));
-    read(0, bytes);
-    const values = new Float32Array(length);
-    format.decode(new DataView(bytes.buffer), 0, length, values);
-    return this.#vectors.add({ length }, values);
+    return this.#vectors.add({ length }, vectorOf(format, length, read));
+  }
+
+  replaceVector(vector: Vector, format: Format, read: ReadBytes): void {
+    this.#vectors.of(vector).set(vectorOf(format, vector.length, read));
   }
 
   buffer(tokens: number, width: number): ActivationBuffer {

@@ -5,21 +5,17 @@
  * @module
  */
 
-import { checkOptions, checkString, WATCH } from "../options.ts";
+import { checkOptions, checkString, checkWhole, WATCH } from "../options.ts";
 import type { Watch } from "../pace.ts";
 import { WIDTHS } from "../format/blocks.ts";
-import { TensorReader } from "../format/checkpoint.ts";
 import { capacityFor } from "../kernels/cache.ts";
-import { Pool } from "../kernels/pool.ts";
-import { threadCount } from "../kernels/workers.ts";
 import { ANSWER_STEPS, type Answers, type Judgement, judgeWidth, measureAnswers } from "../measure/advise.ts";
 import type { Divergence } from "../measure/metrics.ts";
 import { LOGIT_ROWS } from "../measure/group.ts";
 import { fedTokens, measureText, WINDOW, windowsOf } from "../measure/perplexity.ts";
 import { longestContext } from "../model/config.ts";
-import { LlamaGroup } from "../model/group.ts";
-import { BATCH, type Llama } from "../model/llama.ts";
-import { loadInTurns, type Model, openModel } from "../model/load.ts";
+import { BATCH } from "../model/llama.ts";
+import { type Model, openModel } from "../model/load.ts";
 import { QuantizingReader } from "../quantize/quantizing_reader.ts";
 import { type Plan, planQuantize } from "../quantize/quantize.ts";
 import type { Method } from "../format/quantization.ts";
@@ -27,6 +23,8 @@ import { Congruential } from "../random.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { calibratedPlan, checkApart } from "./advise_calibrated.ts";
 import { type CalibrationOptions, planCalibration } from "./calibration.ts";
+import { type Resources, type Unloaded, withGroup } from "./group.ts";
+import { type Needs, OBSERVATION_BYTES, weighed } from "./memory_plan.ts";
 import { PROMPTS, TEXT } from "./advise_text.ts";
 import { scoredIds, tokenizerOf } from "./prompt.ts";
 
@@ -40,6 +38,8 @@ export interface AdviseOptions extends Watch {
   readonly text?: string;
   /** Threads to use (default: one for each processor). */
   readonly threads?: number;
+  /** The memory that the process may use, in bytes (default: what is available). The results are the same. */
+  readonly memory?: number;
   /** Where the narrowest width does not suffice, also calibrate it: with texts, by their paths, or `self`. */
   readonly calibrate?: CalibrationOptions["calibrate"];
 }
@@ -72,7 +72,7 @@ export interface Advice {
 
 /**
  * Finds the width that a float checkpoint needs. The float model and all quantized models are in memory at the same
- * time; nothing is written.
+ * time if they fit, otherwise one layer of each; nothing is written.
  *
  * ```ts
  * import { advise, generateModel } from "@rabbit/rabbit";
@@ -94,8 +94,9 @@ export async function advise(
   path: string,
   options: AdviseOptions = {},
 ): Promise<Advice> {
-  checkOptions("advise", options, { ...WATCH, text: true, threads: true, calibrate: true });
-  const { text, threads, calibrate, ...watch } = options;
+  checkOptions("advise", options, { ...WATCH, text: true, threads: true, memory: true, calibrate: true });
+  const { text, threads, memory, calibrate, ...watch } = options;
+  if (memory !== undefined) checkWhole("memory", memory, 1);
   if (text !== undefined) checkString("the text", text);
   const model = openModel(path);
   const plans: Plan[] = widthsOf(model);
@@ -106,13 +107,13 @@ export async function advise(
   const task = taskOf(model, tokenizer, text === undefined ? undefined : { name: "the text", text });
   const planned = calibrate && await planCalibration(plans[0], { calibrate });
   if (planned) checkApart(planned, task);
-  const measured = await measureWidths(model, plans, task, { threads, ...watch });
+  const measured = await measureWidths(model, plans, task, { threads, memory, ...watch });
   let seconds: number | undefined;
   if (planned && measured[0].fails.length > 0) {
     const plan = await calibratedPlan(planned, { threads, signal: watch.signal });
     seconds = plan.seconds;
     plans.splice(1, 0, plan);
-    measured.splice(1, 0, ...await measureWidths(model, [plan], task, { threads, signal: watch.signal }));
+    measured.splice(1, 0, ...await measureWidths(model, [plan], task, { threads, memory, signal: watch.signal }));
   }
   const widths = plans.map(({ format: { bits }, bytes, method }, n) => {
     return { bits, bytes, ...method && { method, seconds }, ...measured[n] };
@@ -178,9 +179,9 @@ export async function measureWidths(
   float: Model,
   plans: readonly Plan[],
   task: Task,
-  { threads, signal, progress }: Watch & { readonly threads?: number },
+  { threads, memory, signal, progress }: Watch & Resources,
 ): Promise<Measured[]> {
-  const { checkpoint, config } = float;
+  const { config } = float;
   const ids = task.text?.ids ?? [];
   const window = windowOf(float);
   const windows = windowsOf(ids.length, window, window);
@@ -190,27 +191,36 @@ export async function measureWidths(
   const longest = Math.max(...task.prompts.map(({ length }) => length + ANSWER_STEPS));
   const context = Math.max(longest, Math.min(Math.max(ids.length, room), window));
   const total = tokensOf(task, float);
-  const pool = new Pool({ threads: threadCount(threads) });
-  try {
-    const p = await loadInTurns(pool, config, new TensorReader(checkpoint), context, LOGIT_ROWS, { signal });
-    const quants: Llama[] = [];
-    for (const plan of plans) {
-      quants.push(await loadInTurns(pool, config, new QuantizingReader(plan), context, LOGIT_ROWS, { signal }));
-    }
-    const part = (from: number) => ({
-      signal,
-      progress: (done: number) => progress?.(from + done, total),
-    });
-    const models = new LlamaGroup(pool, p, quants);
+  const part = (from: number) => ({
+    signal,
+    progress: (done: number) => progress?.(from + done, total),
+  });
+  const models: Unloaded[] = [
+    weighed(float),
+    ...plans.map((plan) => {
+      const tensors = plan.tensors.map(({ source, dtype, bytes }) => ({ ...source, dtype, bytes }));
+      return { config, tensors, open: () => new QuantizingReader(plan) };
+    }),
+  ];
+  const fed = fedTokens(windows);
+  const needs: Needs = {
+    name: "measuring the widths",
+    context,
+    logitRows: LOGIT_ROWS,
+    // Answers pass through all layers, token after token.
+    oneCache: false,
+    fed,
+    fewest: Math.min(fed, Math.max(window, BATCH)),
+    results: OBSERVATION_BYTES * fed * plans.length,
+  };
+  return await withGroup(models, needs, { threads, memory, signal }, async (models) => {
     const answers = await measureAnswers(models, task.prompts, part(0));
-    const texts = await measureText(models, ids, windows, part(total - fedTokens(windows)));
+    const texts = await measureText(models, ids, windows, part(total - fed));
     return plans.map((_, n) => {
       const text = task.text === undefined ? answers[n].divergence : texts[n];
       return { answers: answers[n], text, ...judgeWidth(answers[n], text) };
     });
-  } finally {
-    pool.close();
-  }
+  });
 }
 
 /** The bits of the narrowest width that suffices, or `float`. */

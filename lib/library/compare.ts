@@ -7,21 +7,18 @@
 import { checkOptions, checkString, checkWhole, type Names, WATCH } from "../options.ts";
 import { inTurns, type Watch, type Work } from "../pace.ts";
 import { TensorReader } from "../format/checkpoint.ts";
-import { FORMATS } from "../format/blocks.ts";
-import { capacityFor } from "../kernels/cache.ts";
-import { packedBytes } from "../kernels/load.ts";
 import { Pool } from "../kernels/pool.ts";
 import { threadCount } from "../kernels/workers.ts";
 import { comparing, type Comparison, type Trace, tracing } from "../measure/compare.ts";
 import type { Divergence } from "../measure/metrics.ts";
-import { LOGIT_ROWS } from "../measure/group.ts";
-import { measureWindows, sumOfWindows, WINDOW, type Window } from "../measure/perplexity.ts";
+import { measureWindows, sumOfWindows, WINDOW } from "../measure/perplexity.ts";
 import { checkLimits, type Gate, judge, type Limits, type Verdict, verdictOf } from "../measure/gates.ts";
 import { longestContext } from "../model/config.ts";
-import { LlamaGroup } from "../model/group.ts";
-import { BATCH, type Llama } from "../model/llama.ts";
+import type { Llama } from "../model/llama.ts";
 import { loadInTurns, type Model, openModel, openQuantized } from "../model/load.ts";
 import { openAny } from "../gguf/open.ts";
+import { withGroup } from "./group.ts";
+import { textNeeds, weighed, type WindowedText } from "./memory_plan.ts";
 import { sumOfTexts, type WindowedTexts, windowTexts } from "./texts.ts";
 import { checkPrompt, idsOf, scoredIds, tokenizerOf } from "./prompt.ts";
 
@@ -132,6 +129,8 @@ export interface CompareTextOptions extends Watch {
   readonly limits?: Limits;
   /** Threads to use (default: one for each processor). */
   readonly threads?: number;
+  /** The memory that the process may use, in bytes (default: what is available). The results are the same. */
+  readonly memory?: number;
 }
 
 /** The result of {@link compareText}: the figures of all scored tokens, and more. */
@@ -146,7 +145,8 @@ export type ComparedText = Divergence & {
 
 /**
  * Measures how well a float checkpoint and a quantized one predict a text: perplexity, KL divergence and more. Both are
- * in memory at the same time. With limits, the result says whether the quantized one is within them.
+ * in memory at the same time if they fit, otherwise one layer of each. With limits, the result says whether the quantized
+ * one is within them.
  *
  * ```ts
  * import { compareText, generateModel, quantize } from "@rabbit/rabbit";
@@ -170,6 +170,7 @@ export type ComparedText = Divergence & {
  * @throws {RabbitError} both are the same checkpoint, or not of one architecture, or two texts are the same
  * @throws {RangeError} the window is longer than the model's context, the stride longer than the window, or a limit is
  * out of its range
+ * @throws {LimitError} the memory does not suffice
  */
 export async function compareText(
   float: string,
@@ -178,10 +179,10 @@ export async function compareText(
   options: CompareTextOptions = {},
 ): Promise<ComparedText> {
   checkOptions("compareText", options, { ...COMPARE_TEXT, limits: true });
-  const { limits = {}, threads, signal, progress } = options;
+  const { limits = {}, threads, memory, signal, progress } = options;
   checkLimits(limits);
   const { models: [model, other], ...windowed } = windowedTexts(float, quant, text, options);
-  const windows = await predictWindows(model, [other], windowed, { threads, signal, progress });
+  const windows = await predictWindows(model, [other], windowed, { threads, memory, signal, progress });
   const measured = sumOfTexts(windowed.texts, windows.map(([window]) => window));
   const gates = judge(measured.all, limits);
   return Object.assign(sumOfWindows([measured.all]), { texts: measured.texts, gates, verdict: verdictOf(gates) });
@@ -193,6 +194,7 @@ export const COMPARE_TEXT: Names<Omit<CompareTextOptions, "limits">> = {
   window: true,
   stride: true,
   threads: true,
+  memory: true,
 };
 
 /** Opens two checkpoints, and divides texts into windows. @param names of the texts @throws as {@link compareText} */
@@ -211,6 +213,7 @@ export function windowedTexts(
     file: files?.[n] ?? (texts.length === 1 ? "the text" : `text ${n + 1}`),
   }));
   for (const { file, text } of named) checkString(file, text);
+  if (options.memory !== undefined) checkWhole("memory", options.memory, 1);
   const model = openModel(openAny(float));
   const other = openQuantized(openAny(quant), model);
   const longest = Math.min(longestContext(model.config), longestContext(other.config));
@@ -227,22 +230,25 @@ export function windowedTexts(
   return { models: [model, other], ...windowTexts(encoded, window, stride) };
 }
 
-/** A text, divided into windows. */
-export interface WindowedText {
-  readonly ids: readonly number[];
-  readonly window: number;
-  readonly windows: readonly Window[];
+/** Options of {@link predictText}. */
+export interface PredictOptions extends Watch {
+  readonly threads?: number;
+  /** The memory that the process may use, in bytes (default: what is available). */
+  readonly memory?: number;
 }
 
 /**
  * Compares how well a float model and quantized models predict a text. All models are in memory at the same time:
- * keeping the float model's logits instead would take more memory than the weights.
+ * keeping the float model's logits instead would take more memory than the weights. If they do not fit, one layer of
+ * each is.
+ *
+ * @throws {LimitError} one layer of each does not fit either
  */
 export async function predictText(
   float: Model,
   quants: readonly Model[],
   text: WindowedText,
-  options: Watch & { readonly threads?: number },
+  options: PredictOptions,
 ): Promise<Divergence[]> {
   const measured = await predictWindows(float, quants, text, options);
   return quants.map((_, quant) => sumOfWindows(measured.map((window) => window[quant])));
@@ -252,48 +258,11 @@ export async function predictText(
 export async function predictWindows(
   float: Model,
   quants: readonly Model[],
-  { ids, window, windows }: WindowedText,
-  { threads, ...watch }: Watch & { readonly threads?: number },
+  text: WindowedText,
+  { threads, memory, ...watch }: PredictOptions,
 ): Promise<Divergence[][]> {
-  const pool = new Pool({ threads: threadCount(threads) });
-  const { signal } = watch;
-  const context = contextFor([float, ...quants], ids.length, window);
-  const load = ({ checkpoint, config }: Model) => {
-    return loadInTurns(pool, config, new TensorReader(checkpoint), context, LOGIT_ROWS, { signal });
-  };
-  try {
-    const p = await load(float);
-    const q: Llama[] = [];
-    for (const quant of quants) q.push(await load(quant));
-    return await measureWindows(new LlamaGroup(pool, p, q), ids, windows, watch);
-  } finally {
-    pool.close();
-  }
-}
-
-/** The capacity of the caches, in tokens. Short windows share passes. */
-function contextFor(models: readonly Model[], tokens: number, window: number): number {
-  const room = Math.min(BATCH, ...models.map(({ config }) => longestContext(config)));
-  return Math.min(Math.max(window, room), tokens);
-}
-
-/** Bytes of the observations of a scored token, while windows are summed. */
-const OBSERVATION_BYTES = 80;
-
-/** The memory that {@link predictText} takes beside the program, in bytes: weights, caches, activations and results. */
-export function textMemory(models: readonly Model[], { ids, window, windows }: WindowedText): number {
-  const context = contextFor(models, ids.length, window);
-  const tokens = Math.min(context, BATCH);
-  const scored = windows.reduce((sum, { scored, end }) => sum + end - scored, 0);
-  return models.reduce((sum, { checkpoint, config }) => {
-    const { hidden, intermediate, heads, kvHeads, headDim, vocabulary, layers } = config;
-    const weights = checkpoint.tensors.reduce((sum, { dtype, shape: [rows, columns], bytes }) => {
-      const format = FORMATS.get(dtype);
-      return sum + (columns === undefined || format === undefined ? bytes : packedBytes({ format, rows, columns }));
-    }, 0);
-    const caches = 2 * layers * capacityFor(context) * kvHeads * headDim;
-    const activations = tokens * (2 * hidden + 2 * (heads + kvHeads) * headDim + intermediate) +
-      LOGIT_ROWS * vocabulary;
-    return sum + weights + 4 * (caches + activations);
-  }, OBSERVATION_BYTES * scored);
+  const models = [float, ...quants].map(weighed);
+  return await withGroup(models, textNeeds(models, text), { threads, memory, signal: watch.signal }, (group) => {
+    return measureWindows(group, text.ids, text.windows, watch);
+  });
 }

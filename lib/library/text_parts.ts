@@ -13,7 +13,8 @@ import type { Model } from "../model/load.ts";
 import { fingerprint } from "../quantize/part_record.ts";
 import { checkNumbers, type Part } from "../quantize/parts.ts";
 import { methodFields } from "./calibration.ts";
-import { COMPARE_TEXT, type CompareTextOptions, predictWindows, type WindowedText, windowedTexts } from "./compare.ts";
+import { COMPARE_TEXT, type CompareTextOptions, predictWindows, windowedTexts } from "./compare.ts";
+import type { WindowedText } from "./memory_plan.ts";
 import { sumOfTexts, type TextPart, type WindowedTexts } from "./texts.ts";
 
 /** The version of the lines. It is raised if their content changes, or any digit of a measurement. */

@@ -7,7 +7,7 @@
 import { RabbitError } from "../errors.ts";
 import type { Divergence } from "../measure/metrics.ts";
 import { sumOfWindows, windowsOf } from "../measure/perplexity.ts";
-import type { WindowedText } from "./compare.ts";
+import type { WindowedText } from "./memory_plan.ts";
 
 /** One of several texts. */
 export interface TextPart {

@@ -9,7 +9,8 @@ import { capacityFor } from "../kernels/cache.ts";
 import type { Operations, Pair } from "../kernels/operations.ts";
 import type { Counted } from "../pace.ts";
 import { greedy } from "../text/sample.ts";
-import { BATCH, type Llama, type Run } from "./llama.ts";
+import type { Config } from "./config.ts";
+import { BATCH, type Llama, type Run, tokensOf } from "./llama.ts";
 
 /** A part of a sequence. */
 interface Piece extends Run {
@@ -17,14 +18,26 @@ interface Piece extends Run {
   readonly sequence: number;
 }
 
+/** Tokens that follow nothing, and the index of the first token after which logits are compared. */
+interface Sequence {
+  readonly ids: readonly number[];
+  readonly first: number;
+}
+
+type Visit = (sequence: number, index: number, quant: number, pair: Pair) => void;
+
 /** See the module. Implements ModelGroup of lib/measure/group.ts. */
 export class LlamaGroup {
   readonly #ops: Operations;
   readonly #float: Llama;
   readonly #quants: readonly Llama[];
 
-  /** Models of one pool, with the same context and the same number of logit rows. */
-  constructor(ops: Operations, float: Llama, quants: readonly Llama[]) {
+  /**
+   * Models of one pool, with the same context and the same number of logit rows; all are read by layer, or none.
+   *
+   * @param rows the most tokens whose activations are held if they are read by layer; for more, layers are read again
+   */
+  constructor(ops: Operations, float: Llama, quants: readonly Llama[], readonly rows = Infinity) {
     this.#ops = ops;
     this.#float = float;
     this.#quants = quants;
@@ -74,39 +87,97 @@ export class LlamaGroup {
 
   /** Feeds sequences to all models and compares what they predict: see ModelGroup. */
   *compare(
-    sequences: readonly { readonly ids: readonly number[]; readonly first: number }[],
-    visit: (sequence: number, index: number, quant: number, pair: Pair) => void,
+    sequences: readonly Sequence[],
+    visit: Visit,
   ): Counted<void> {
-    const [ops, float, quants] = [this.#ops, this.#float, this.#quants];
+    const models = [this.#float, ...this.#quants];
+    const shares = this.#plan(sequences.map(({ ids }) => ids), 0);
+    if (this.#float.byLayer) return yield* this.#compareByLayer(shares, sequences, visit);
     let done = 0;
-    for (const runs of this.#plan(sequences.map(({ ids }) => ids), 0).flat()) {
-      for (const model of [float, ...quants]) {
-        done += this.#feed(model, runs) / (quants.length + 1);
+    for (const runs of shares.flat()) {
+      for (const model of models) {
+        done += this.#feed(model, runs) / models.length;
         yield Math.floor(done);
       }
-      done = Math.round(done);
-      let row = 0;
-      for (const { sequence, ids, position } of runs) {
-        const least = Math.max(0, sequences[sequence].first - position);
-        for (let from = least; from < ids.length; from += float.logitRows) {
-          const count = Math.min(float.logitRows, ids.length - from);
-          const p = float.predict(row + from, count);
-          for (const [which, quant] of quants.entries()) {
-            ops.compare(p, quant.predict(row + from, count), count);
-            ops.run();
-            for (let n = 0; n < count; n++) visit(sequence, position + from + n, which, ops.compared(n));
-          }
-          yield done;
+      yield done = Math.round(done);
+      for (const _ of this.#visit(runs, sequences, visit)) yield done;
+    }
+  }
+
+  /** {@link compare}, where all tokens pass through a layer before the next: so a layer is read once. */
+  *#compareByLayer(shares: readonly Piece[][][], sequences: readonly Sequence[], visit: Visit): Counted<void> {
+    const models = [this.#float, ...this.#quants];
+    const { hidden, layers } = this.#float.config;
+    const headShare = headShareOf(this.#float.config);
+    let before = 0;
+    for (const passes of this.#groups(shares)) {
+      const tokens = passes.reduce((sum, runs) => sum + tokensOf(runs), 0);
+      let done = before;
+      const streams = models.map(() => passes.map((runs) => new Float32Array(tokensOf(runs) * hidden)));
+      for (const [m, model] of models.entries()) {
+        for (const [n, runs] of passes.entries()) {
+          model.embed(runs);
+          model.takeStream(streams[m][n]);
         }
-        row += ids.length;
+        for (let layer = 0; layer < layers; layer++) {
+          for (const [n, runs] of passes.entries()) {
+            model.putStream(streams[m][n]);
+            model.through(layer, runs);
+            model.takeStream(streams[m][n]);
+            done += tokensOf(runs) * (1 - headShare) / layers / models.length;
+            yield Math.floor(done);
+          }
+        }
       }
+      for (const [n, runs] of passes.entries()) {
+        for (const [m, model] of models.entries()) model.putStream(streams[m][n]);
+        for (const _ of this.#visit(runs, sequences, visit)) yield Math.floor(done);
+        done += tokensOf(runs) * headShare;
+      }
+      yield before += tokens;
+    }
+  }
+
+  /** Divides passes into groups, each with the activations of at most {@link LlamaGroup.rows} tokens if possible. */
+  *#groups(shares: readonly Piece[][][]): Generator<Piece[][]> {
+    let group: Piece[][] = [];
+    let tokens = 0;
+    for (const passes of shares) {
+      const more = tokensOf(passes.flat());
+      if (group.length > 0 && tokens + more > this.rows) {
+        yield group;
+        [group, tokens] = [[], 0];
+      }
+      group.push(...passes);
+      tokens += more;
+    }
+    if (group.length > 0) yield group;
+  }
+
+  /** Compares what the models predict after the tokens of the last pass. */
+  *#visit(runs: readonly Piece[], sequences: readonly Sequence[], visit: Visit): Generator<void> {
+    const [ops, float] = [this.#ops, this.#float];
+    let row = 0;
+    for (const { sequence, ids, position } of runs) {
+      const least = Math.max(0, sequences[sequence].first - position);
+      for (let from = least; from < ids.length; from += float.logitRows) {
+        const count = Math.min(float.logitRows, ids.length - from);
+        const p = float.predict(row + from, count);
+        for (const [which, quant] of this.#quants.entries()) {
+          ops.compare(p, quant.predict(row + from, count), count);
+          ops.run();
+          for (let n = 0; n < count; n++) visit(sequence, position + from + n, which, ops.compared(n));
+        }
+        yield;
+      }
+      row += ids.length;
     }
   }
 
   #feed(model: Llama, runs: readonly Piece[]): number {
     model.pass(runs);
     this.#ops.run();
-    return runs.reduce((sum, { ids }) => sum + ids.length, 0);
+    return tokensOf(runs);
   }
 
   /**
@@ -132,4 +203,10 @@ export class LlamaGroup {
     }
     return shares;
   }
+}
+
+/** The share of the head in the work for a token. */
+function headShareOf({ intermediate, heads, kvHeads, headDim, vocabulary, layers }: Config): number {
+  const layer = 2 * (heads + kvHeads) * headDim + 3 * intermediate;
+  return vocabulary / (vocabulary + layers * layer);
 }

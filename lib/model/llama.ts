@@ -7,50 +7,13 @@
  * @module
  */
 
-import { CheckpointError, LimitError } from "../errors.ts";
+import { LimitError } from "../errors.ts";
 import { finish, type Work } from "../pace.ts";
-import { FORMATS } from "../format/blocks.ts";
-import { notFinite } from "../format/not_finite.ts";
-import {
-  type ActivationBuffer,
-  BadScale,
-  type KeyValueCache,
-  type Matrix,
-  type Norm,
-  type Operations,
-  type RopeTable,
-  type Vector,
-} from "../kernels/operations.ts";
+import type { ActivationBuffer, KeyValueCache, Operations, RopeTable } from "../kernels/operations.ts";
 import type { Config } from "./config.ts";
 import { ropeValues } from "./rope.ts";
-import { checkTensors, nameOfPart, type Part, type TensorSource } from "./tensors.ts";
-
-/** The weights of one layer. */
-interface Layer {
-  readonly attentionNorm: Norm;
-  readonly q: Matrix; // heads * headDim x hidden
-  readonly k: Matrix; // kvHeads * headDim x hidden
-  readonly v: Matrix; // kvHeads * headDim x hidden
-  readonly qBias?: Vector;
-  readonly kBias?: Vector;
-  readonly vBias?: Vector;
-  readonly qNorm?: Norm; // headDim
-  readonly kNorm?: Norm;
-  readonly o: Matrix; // hidden x heads * headDim
-  readonly oBias?: Vector;
-  readonly mlpNorm: Norm;
-  readonly gate: Matrix; // intermediate x hidden
-  readonly up: Matrix; // intermediate x hidden
-  readonly down: Matrix; // hidden x intermediate
-}
-
-/** The weights of a model. */
-interface Weights {
-  readonly embedding: Matrix; // vocabulary x hidden
-  readonly layers: readonly Layer[];
-  readonly norm: Norm;
-  readonly head: Matrix; // vocabulary x hidden; the embedding if they are tied
-}
+import type { TensorSource } from "./tensors.ts";
+import { loadWeights, readWeights, type Weights } from "./weights.ts";
 
 /** The activations of a forward pass, one row per token. */
 interface State {
@@ -61,7 +24,7 @@ interface State {
   readonly mixed: ActivationBuffer; // heads * headDim: the result of attention
   readonly inner: ActivationBuffer; // intermediate: silu(gate) * up
   readonly logits: ActivationBuffer; // vocabulary
-  readonly caches: readonly KeyValueCache[]; // one per layer
+  readonly caches: readonly KeyValueCache[]; // one per layer, or one for all
   readonly rope: RopeTable;
 }
 
@@ -78,6 +41,12 @@ export interface Run {
   readonly start: number;
 }
 
+/** How a model is held whose layers are read from the source whenever they are needed, one at a time. */
+export interface ByLayer {
+  /** Whether all tokens pass through a layer before the next, so that all layers share one KV cache. */
+  readonly oneCache: boolean;
+}
+
 /** A loaded model. */
 export class Llama {
   readonly config: Config;
@@ -86,6 +55,8 @@ export class Llama {
   readonly #ops: Operations;
   readonly #weights: Weights;
   readonly #state: State;
+  /** Whether a layer is read from the source whenever it is needed. */
+  readonly byLayer: boolean;
   #position = 0;
 
   /**
@@ -94,6 +65,7 @@ export class Llama {
    * @param context the maximum number of tokens to feed
    * @param logitRows the maximum number of tokens in a batch whose logits are returned
    * @param weights the weights, if they are already loaded
+   * @param byLayer how they are held, unless all are in memory
    * @throws {CheckpointError} a tensor is missing or unexpected or has the wrong shape, or a scale is not finite
    * @throws {LimitError} the context is longer than the model's, or than its sliding window
    */
@@ -104,26 +76,35 @@ export class Llama {
     context: number,
     logitRows = 1,
     weights?: Weights,
+    byLayer?: ByLayer,
   ) {
     checkContext(config, context);
     this.#ops = ops;
     this.config = config;
     this.context = context;
+    this.byLayer = byLayer !== undefined;
     this.#weights = weights ?? finish(loadWeights(ops, config, source));
-    this.#state = makeState(ops, config, context, logitRows);
+    this.#state = makeState(ops, config, context, logitRows, byLayer?.oneCache ? 1 : config.layers);
   }
 
-  /** Loads a model like the constructor, as a generator that yields after each layer. */
+  /**
+   * Loads a model like the constructor, as a generator that yields after each layer.
+   *
+   * @param byLayer read the layers from the source whenever they are needed; it must stay open
+   */
   static *loading(
     ops: Operations,
     config: Config,
     source: TensorSource,
     context: number,
     logitRows = 1,
+    byLayer?: ByLayer,
   ): Work<Llama> {
     checkContext(config, context);
-    const weights = yield* loadWeights(ops, config, source);
-    return new Llama(ops, config, source, context, logitRows, weights);
+    const weights = byLayer === undefined
+      ? yield* loadWeights(ops, config, source)
+      : yield* readWeights(ops, config, source, Math.min(context, BATCH));
+    return new Llama(ops, config, source, context, logitRows, weights, byLayer);
   }
 
   /** The number of tokens in the context. */
@@ -193,37 +174,68 @@ export class Llama {
 
   /** One pass over the weights, for at most {@link BATCH} tokens of one or several sequences. */
   pass(runs: readonly Run[]): void {
-    const ids = runs.flatMap(({ ids }) => ids);
-    const n = ids.length;
-    const { heads } = this.config;
-    const { x, q, k, v, mixed, inner, caches, rope } = this.#state;
-    const ops = this.#ops;
-    const { embedding, layers } = this.#weights;
+    this.embed(runs);
+    for (let layer = 0; layer < this.config.layers; layer++) this.through(layer, runs);
+  }
+
+  /** Begins a pass: the residual stream of its tokens. */
+  embed(runs: readonly Run[]): void {
     for (const { ids, position, start } of runs) {
       if (start + position + ids.length > this.context) {
         throw new RangeError(`${start + position} + ${ids.length} tokens, room for ${this.context}`);
       }
     }
+    this.#weights.embed(runs.flatMap(({ ids }) => ids), this.#state.x);
+  }
 
-    ops.embed(embedding, ids, x);
-    for (const [index, layer] of layers.entries()) {
-      ops.project({ from: x, norm: layer.attentionNorm }, n, [
-        { matrix: layer.q, bias: layer.qBias, out: q },
-        { matrix: layer.k, bias: layer.kBias, out: k },
-        { matrix: layer.v, bias: layer.vBias, out: v },
-      ]);
-      const { qNorm, kNorm } = layer;
-      let first = 0;
-      for (const { ids, position, start } of runs) {
-        const places = { first, position, start };
-        ops.attend({ q, k, v, out: mixed, cache: caches[index], rope, heads, ...places, qNorm, kNorm }, ids.length);
-        first += ids.length;
-      }
-      ops.projectAdd({ from: mixed }, n, layer.o, x, layer.oBias);
-      ops.projectGated({ from: x, norm: layer.mlpNorm }, n, layer.gate, layer.up, inner);
-      ops.projectAdd({ from: inner }, n, layer.down, x);
+  /** The way of the residual stream through a layer. */
+  through(index: number, runs: readonly Run[]): void {
+    const n = tokensOf(runs);
+    const { heads } = this.config;
+    const { x, q, k, v, mixed, inner, caches, rope } = this.#state;
+    const ops = this.#ops;
+    const layer = this.#weights.layer(index);
+    ops.project({ from: x, norm: layer.attentionNorm }, n, [
+      { matrix: layer.q, bias: layer.qBias, out: q },
+      { matrix: layer.k, bias: layer.kBias, out: k },
+      { matrix: layer.v, bias: layer.vBias, out: v },
+    ]);
+    const { qNorm, kNorm } = layer;
+    const cache = caches[index % caches.length];
+    let first = 0;
+    for (const { ids, position, start } of runs) {
+      const places = { first, position, start };
+      ops.attend({ q, k, v, out: mixed, cache, rope, heads, ...places, qNorm, kNorm }, ids.length);
+      first += ids.length;
+    }
+    ops.projectAdd({ from: mixed }, n, layer.o, x, layer.oBias);
+    ops.projectGated({ from: x, norm: layer.mlpNorm }, n, layer.gate, layer.up, inner);
+    ops.projectAdd({ from: inner }, n, layer.down, x);
+  }
+
+  /** The residual stream of the first tokens of a pass, [tokens, hidden]. Runs the operations. */
+  takeStream(into: Float32Array): void {
+    this.#ops.run();
+    this.#rows(into, (row, own) => own.set(row));
+  }
+
+  /** Sets what {@link takeStream} took. */
+  putStream(from: Float32Array): void {
+    this.#ops.run();
+    this.#rows(from, (row, own) => row.set(own));
+  }
+
+  #rows(values: Float32Array, visit: (row: Float32Array, own: Float32Array) => void): void {
+    const { x } = this.#state;
+    for (let t = 0; t * x.width < values.length; t++) {
+      visit(this.#ops.row(x, t), values.subarray(t * x.width, (t + 1) * x.width));
     }
   }
+}
+
+/** The number of tokens of a pass. */
+export function tokensOf(runs: readonly Run[]): number {
+  return runs.reduce((sum, { ids }) => sum + ids.length, 0);
 }
 
 /** @throws {LimitError} as {@link Llama} */
@@ -242,61 +254,8 @@ function checkContext(config: Config, context: number): void {
   }
 }
 
-/** Loads the weights, as a generator that yields after each layer. @throws {CheckpointError} as {@link Llama} */
-function* loadWeights(ops: Operations, config: Config, source: TensorSource): Work<Weights> {
-  const tensors = checkTensors(config, source);
-  const find = (part: Part, layer?: number) => {
-    const name = nameOfPart(part, layer);
-    const { dtype, shape, path } = tensors.get(name)!;
-    const format = FORMATS.get(dtype);
-    if (format === undefined || (shape.length === 1 && format.kind !== "float")) {
-      throw new CheckpointError({ path, tensor: name, field: "dtype" }, `the decoder does not know ${dtype}`);
-    }
-    return { name, format, shape, path };
-  };
-  const matrix = (part: Part, layer?: number): Matrix => {
-    const { name, format, shape: [rows, columns], path } = find(part, layer);
-    try {
-      return ops.matrix(format, rows, columns, (offset, into) => source.read(name, offset, into), source.place?.(name));
-    } catch (error) {
-      if (!(error instanceof BadScale)) throw error;
-      throw notFinite({ path, tensor: name }, format.blockWeights, columns, error.block);
-    }
-  };
-  const vector = (part: Part, layer?: number): Vector => {
-    const { name, format, shape: [length] } = find(part, layer);
-    return ops.vector(format, length, (offset, into) => source.read(name, offset, into));
-  };
-  const norm = (part: Part, layer?: number): Norm => ({ weight: vector(part, layer), eps: config.normEps });
-  const { qkvBias, outputBias, headNorm, tied } = config;
-
-  const embedding = matrix("embedding");
-  const layers: Layer[] = [];
-  for (let n = 0; n < config.layers; n++) {
-    layers.push({
-      attentionNorm: norm("attentionNorm", n),
-      q: matrix("q", n),
-      k: matrix("k", n),
-      v: matrix("v", n),
-      qBias: qkvBias ? vector("qBias", n) : undefined,
-      kBias: qkvBias ? vector("kBias", n) : undefined,
-      vBias: qkvBias ? vector("vBias", n) : undefined,
-      qNorm: headNorm ? norm("qNorm", n) : undefined,
-      kNorm: headNorm ? norm("kNorm", n) : undefined,
-      o: matrix("o", n),
-      oBias: outputBias ? vector("oBias", n) : undefined,
-      mlpNorm: norm("mlpNorm", n),
-      gate: matrix("gate", n),
-      up: matrix("up", n),
-      down: matrix("down", n),
-    });
-    yield;
-  }
-  return { embedding, layers, norm: norm("norm"), head: tied ? embedding : matrix("head") };
-}
-
-function makeState(ops: Operations, config: Config, context: number, logitRows: number): State {
-  const { hidden, intermediate, heads, kvHeads, headDim, vocabulary, layers } = config;
+function makeState(ops: Operations, config: Config, context: number, logitRows: number, caches: number): State {
+  const { hidden, intermediate, heads, kvHeads, headDim, vocabulary } = config;
   const tokens = Math.min(context, BATCH);
   return {
     x: ops.buffer(tokens, hidden),
@@ -306,7 +265,7 @@ function makeState(ops: Operations, config: Config, context: number, logitRows: 
     mixed: ops.buffer(tokens, heads * headDim),
     inner: ops.buffer(tokens, intermediate),
     logits: ops.buffer(Math.min(logitRows, tokens), vocabulary),
-    caches: Array.from({ length: layers }, () => ops.cache(context, kvHeads, headDim)),
+    caches: Array.from({ length: caches }, () => ops.cache(context, kvHeads, headDim)),
     rope: ops.ropeTable(context, ropeValues(config.ropeFrequencies, context)),
   };
 }

@@ -68,10 +68,10 @@ for (const [name, flags] of [["all permissions", ["--allow-all"]], ["those of th
     () =>
       inTemporary(async (directory) => {
         const source = `import "${LIB}/cli/startup.ts";
-          import { adviseHugePages, processStatus, signalIsIgnored } from "${LIB}/libc.ts";
+          import { adviseHugePages, signalIsIgnored, systemText } from "${LIB}/libc.ts";
           const memory = new WebAssembly.Memory({ initial: 256, maximum: 256, shared: true });
           adviseHugePages(memory, 0);
-          const peak = /^VmHWM:\\s*(\\d+) kB$/m.exec(processStatus())[1];
+          const peak = /^VmHWM:\\s*(\\d+) kB$/m.exec(systemText("/proc/self/status"))[1];
           console.log([1, 2, 3, 15].map(signalIsIgnored).join(" "), Number(peak) * 1024 >= 20e6);
           Deno.stdin.readSync(new Uint8Array(1));`;
         write(directory, { "probe.ts": source });

@@ -3,7 +3,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { exists } from "../../lib/files/read.ts";
-import { adviseHugePages, processStatus, signalIsIgnored } from "../../lib/libc.ts";
+import { adviseHugePages, signalIsIgnored, systemText } from "../../lib/libc.ts";
 import { inTemporary, write } from "../support/files.ts";
 import { ROOT } from "../support/fixtures.ts";
 import { needs } from "../support/needs.ts";
@@ -50,9 +50,9 @@ Deno.test("adviseHugePages does nothing, and asks nobody, without the permission
   });
 });
 
-needs("processStatus is /proc/self/status", { files: ["/proc/self/status"] }, () => {
+needs("systemText reads /proc/self/status", { files: ["/proc/self/status"] }, () => {
   const lines = (text: string) => text.split("\n").filter((line) => /^(Name|Pid|Uid|Cpus_allowed|SigIgn):/.test(line));
-  const found = lines(processStatus()!);
+  const found = lines(systemText("/proc/self/status")!);
   assertEquals(found.length, 5);
   assertEquals(found, lines(Deno.readTextFileSync("/proc/self/status")));
   // SIGPIPE is what Deno ignores.

@@ -4,6 +4,7 @@
 
 import { assert } from "@std/assert";
 import { parseConfig } from "../../../lib/model/config.ts";
+import { finish } from "../../../lib/pace.ts";
 import { Llama } from "../../../lib/model/llama.ts";
 import { tensorsOf, type TensorSource } from "../../../lib/model/tensors.ts";
 import { type Format, FORMATS, matrixBytes } from "../../../lib/format/blocks.ts";
@@ -167,9 +168,17 @@ function configOf(sampled: Sampled) {
   );
 }
 
-/** All logits of a model. */
-function logitsOf(ops: Operations, sampled: Sampled, source: TensorSource, ids: readonly number[]): Float32Array[] {
-  const model = new Llama(ops, configOf(sampled), source, ids.length + sampled.spare, sampled.logitRows);
+/** All logits of a model; `byLayer`: of one that reads its layers whenever they are needed. */
+function logitsOf(
+  ops: Operations,
+  sampled: Sampled,
+  source: TensorSource,
+  ids: readonly number[],
+  byLayer = false,
+): Float32Array[] {
+  const context = ids.length + sampled.spare;
+  const how = byLayer ? { oneCache: false } : undefined;
+  const model = finish(Llama.loading(ops, configOf(sampled), source, context, sampled.logitRows, how));
   const logits: Float32Array[] = [];
   const [prompt] = sampled.batches;
   if (sampled.logitRows > 1) {
@@ -203,7 +212,7 @@ async function check(sampled: Sampled, random: Random, threadCounts: readonly nu
   for (const threads of threadCounts) {
     const pool = poolOf(threads, sampled);
     try {
-      const logits = logitsOf(pool, sampled, source, ids);
+      const logits = logitsOf(pool, sampled, source, ids, threads % 2 === 0);
       guards += pool.checkGuards();
       assert(logits.length === defined.length);
       logits.forEach((row, n) => assertSameBits(row, defined[n], `logits ${n}`));

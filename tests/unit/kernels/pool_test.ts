@@ -728,6 +728,66 @@ Deno.test("Pool.matrix and Reference.matrix name the block whose scale is not fi
   }
 });
 
+/** Reads as `loadMatrix` does. */
+function reading({ bytes }: Pick<Weights, "bytes">) {
+  return (offset: number, into: Uint8Array) => into.set(bytes.subarray(offset, offset + into.length));
+}
+
+Deno.test("a matrix or a vector that is replaced gives what a new one gives, wherever it lies", () => {
+  // The last has rows that are too long for the area in which they are packed.
+  for (
+    const [format, rows, columns] of [[Q8B32, 3901, 2048], [BF16, 37, 100], [F32, 11, 40_000]] as const
+  ) {
+    const [first, second] = [noise(format, rows, columns), weights(format, rows, columns, new Random(8), false)];
+    const memoryBytes = columns > 4096 ? undefined : SMALL;
+    const random = new Random(4);
+    const x = numbers(columns, random);
+    const norms = [numbers(columns, random), numbers(columns, random)];
+    const program = (ops: Operations, replaced: boolean) => {
+      const [from, out] = [ops.buffer(2, columns), ops.buffer(2, rows)];
+      const matrix = loadMatrix(ops, replaced ? first : second);
+      const norm = { weight: loadVector(ops, norms[replaced ? 0 : 1]), eps: 1e-5 };
+      for (const t of [0, 1]) ops.row(from, t).set(x);
+      if (replaced) {
+        // What was called before still has the weights of then.
+        ops.project({ from, norm }, 1, [{ matrix, out }]);
+        ops.replaceVector(norm.weight, F32, reading({ bytes: new Uint8Array(norms[1].buffer) }));
+        const before = ops.row(out, 0).slice();
+        ops.replace(matrix, reading(second));
+        ops.run();
+        assertSameBits(ops.row(out, 0), before, "before");
+      }
+      ops.project({ from, norm }, 2, [{ matrix, out }]);
+      ops.run();
+      const results: Results = new Map();
+      keep(results, `${format.name}`, ops, out);
+      return results;
+    };
+    const fresh = using(new Pool({ threads: 1 }), (ops) => program(ops, false));
+    for (const ops of [new Reference(), new Pool({ threads: 1 }), new Pool({ threads: 3, memoryBytes })]) {
+      if (ops instanceof Reference && rows * columns > 1e6) continue;
+      for (const [name, row] of using(ops, (ops) => program(ops, true))) assertSameBits(row, fresh.get(name)!, name);
+    }
+  }
+});
+
+Deno.test("a replaced matrix names the block whose scale is not finite, and one of another pool is refused", () => {
+  const good = noise(Q4B32, 40, 64);
+  const bytes = good.bytes.slice();
+  new DataView(bytes.buffer).setUint16(33 * 18, 0x7c00, true);
+  for (const ops of [new Reference(), new Pool({ threads: 1 })]) {
+    using(ops, (ops) => {
+      const matrix = loadMatrix(ops, good);
+      const error = assertThrows(() => ops.replace(matrix, reading({ bytes })), BadScale);
+      assertEquals(error.block, 33);
+      assertThrows(() => ops.replace({ ...matrix }, reading(good)), RangeError, "the matrix was made by another pool");
+      const vector = loadVector(ops, numbers(8, new Random(1)));
+      assertThrows(() => ops.replaceVector(vector, Q8B32, () => {}), RangeError, "can't have the format Q8B32");
+      assertThrows(() => ops.replaceVector({ length: 8 }, F32, () => {}), RangeError, "was made by another pool");
+    });
+  }
+});
+
 Deno.test("Pool.reset makes room for another model, which gives what it gives in a new pool", async () => {
   const ids = [3, 60, 7, 7, 41];
   const [qwen, head] = [`${MODELS}/qwen3`, `${MODELS}/head-dim`];

@@ -7,7 +7,9 @@ import type { Operations, Pair } from "../../../lib/kernels/operations.ts";
 import { Pool } from "../../../lib/kernels/pool.ts";
 import { groupOf, type ModelGroup, type Sequence } from "../../../lib/measure/group.ts";
 import { LlamaGroup } from "../../../lib/model/group.ts";
-import { BATCH, type Llama } from "../../../lib/model/llama.ts";
+import { finish } from "../../../lib/pace.ts";
+import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
+import { BATCH, Llama } from "../../../lib/model/llama.ts";
 import { temporary } from "../../support/files.ts";
 import { TINY } from "../../support/fixtures.ts";
 import { configOf, IMPLEMENTATIONS, load, quantizeTo, using } from "../../support/models.ts";
@@ -20,6 +22,17 @@ const DIRECTORIES = [TINY, await quantizeTo(`${made}/q4`, TINY, 4), await quanti
 function modelsOf(ops: Operations, context: number, logitRows: number): [Llama, Llama[]] {
   const config = configOf(TINY, { max_position_embeddings: Math.max(context, 256) });
   const [float, ...quants] = DIRECTORIES.map((directory) => load(ops, directory, { config, context, logitRows }));
+  return [float, quants];
+}
+
+/** The same models, of which one layer each is in memory at a time. */
+function modelsByLayer(ops: Operations, context: number, logitRows: number, oneCache: boolean): [Llama, Llama[]] {
+  const config = configOf(TINY, { max_position_embeddings: Math.max(context, 256) });
+  const [float, ...quants] = DIRECTORIES.map((directory) => {
+    return finish(
+      Llama.loading(ops, config, new TensorReader(openCheckpoint(directory)), context, logitRows, { oneCache }),
+    );
+  });
   return [float, quants];
 }
 
@@ -70,16 +83,27 @@ Deno.test("LlamaGroup compares what groupOf compares, at every number of threads
     for (const { name, make } of IMPLEMENTATIONS) {
       // The definition takes minutes for long sequences.
       if (name === "Reference" && context >= BATCH) continue;
-      await using(make(), (ops) => {
-        const found = visited(new LlamaGroup(ops, ...modelsOf(ops, context, logitRows)), sequences);
-        assertEquals(found.map(({ place }) => place), wanted.map(({ place }) => place), name);
-        for (const [n, { place, pair, sums }] of found.entries()) {
-          const what = `${name}, room for ${context}, place ${place}`;
-          assertSameBits(pair.p, wanted[n].pair.p, what);
-          assertSameBits(pair.q, wanted[n].pair.q, what);
-          assertEquals([pair.topP, pair.topQ, sums], [wanted[n].pair.topP, wanted[n].pair.topQ, wanted[n].sums], what);
-        }
-      });
+      // All weights in memory; one layer at a time; that several times, for a few activations each.
+      const byLayer = { "Pool of 1": [Infinity], "Pool of 2": [20], "Pool of 3": [Infinity] }[name] ?? [];
+      for (const rows of [undefined, ...byLayer]) {
+        await using(make(), (ops) => {
+          const models = rows === undefined
+            ? modelsOf(ops, context, logitRows)
+            : modelsByLayer(ops, context, logitRows, rows === Infinity);
+          const found = visited(new LlamaGroup(ops, ...models, rows), sequences);
+          assertEquals(found.map(({ place }) => place), wanted.map(({ place }) => place), name);
+          for (const [n, { place, pair, sums }] of found.entries()) {
+            const what = `${name}, room for ${context}, ${rows} rows, place ${place}`;
+            assertSameBits(pair.p, wanted[n].pair.p, what);
+            assertSameBits(pair.q, wanted[n].pair.q, what);
+            assertEquals(
+              [pair.topP, pair.topQ, sums],
+              [wanted[n].pair.topP, wanted[n].pair.topQ, wanted[n].sums],
+              what,
+            );
+          }
+        });
+      }
     }
   }
 });
@@ -104,6 +128,10 @@ Deno.test("LlamaGroup.answers gives the answers of the float model, prompt after
       await using(make(), (ops) => {
         const group = new LlamaGroup(ops, ...modelsOf(ops, context, logitRows));
         assertEquals(counted(group.answers(prompts, STEPS), total), wanted, name);
+      });
+      await using(make(), (ops) => {
+        const group = new LlamaGroup(ops, ...modelsByLayer(ops, context, logitRows, false));
+        assertEquals(counted(group.answers(prompts, STEPS), total), wanted, `${name}, by layer`);
       });
     }
   }
