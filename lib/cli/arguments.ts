@@ -289,11 +289,13 @@ function read(
   throw new UsageError(`--${name} ${valueOf(flag)} is missing; see rabbit ${command.name} --help`);
 }
 
-/** The units of a size, in capitals: powers of 1000, as Hugging Face's tools have them, and of 1024. */
+/** The units of a size, in capitals: powers of 1000, as Hugging Face's tools have them, and of 1024, as Slurm has M. */
 const UNITS: ReadonlyMap<string, number> = new Map([
   ["", 1],
   ...["", "K", "M", "G", "T"].map((prefix, n): [string, number] => [`${prefix}B`, 1000 ** n]),
-  ...["K", "M", "G", "T"].map((prefix, n): [string, number] => [`${prefix}IB`, 1024 ** (n + 1)]),
+  ...["K", "M", "G", "T"].flatMap((prefix, n): [string, number][] => {
+    return ["", "IB"].map((suffix) => [prefix + suffix, 1024 ** (n + 1)]);
+  }),
 ]);
 
 /** Parses a value. @throws {UsageError} it is empty, or not of the type */

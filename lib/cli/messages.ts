@@ -19,7 +19,7 @@ import { ClosedPipe, Interrupted, NotSound } from "./errors.ts";
 /** The remedies that are flags, by the code of an error. */
 const ADVICE: Readonly<Partial<Record<Code, string>>> = {
   exists: "--force replaces it",
-  memory: "give a larger --memory, or a smaller --window",
+  memory: "give a larger --memory if there is more",
   overflow: "use --dtype f32",
   "unknown-split": "if it has one, give it with --pre",
   "chat-template": "give --prompt the whole text of the conversation, without --chat",

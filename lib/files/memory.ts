@@ -73,8 +73,14 @@ function* groupLimits(from: ReadSystem): Generator<number> {
 const WORK_BYTES = 100_000_000;
 const THREAD_BYTES = 16_000_000;
 
-/** The memory that a planned command needs, in bytes: that of planning, and what the work takes. */
+/** What the program had taken when its first work was planned. */
+let planning: number | undefined;
+
+/** The memory that planned work needs, in bytes: that of the program until then, and what the work takes. */
 export function memoryFor(work: number, threads = 1): number {
-  const { peak, now } = memory();
-  return (peak ?? now) + WORK_BYTES + threads * THREAD_BYTES + work;
+  if (planning === undefined) {
+    const { peak, now } = memory();
+    planning = peak ?? now;
+  }
+  return planning + WORK_BYTES + threads * THREAD_BYTES + work;
 }

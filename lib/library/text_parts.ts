@@ -86,13 +86,18 @@ export async function compareTextPart(
   options: CompareTextPartOptions = {},
 ): Promise<string> {
   checkOptions("compareTextPart", options, { ...COMPARE_TEXT, file: true });
-  const { file = typeof text === "string" ? "text" : undefined, threads, signal, progress } = options;
+  const { file = typeof text === "string" ? "text" : undefined, threads, memory, signal, progress } = options;
   const { models: [model, other], ...windowed } = windowedTexts(float, quant, text, options, file);
   const run = await describeText(model, other, windowed);
   const numbers = windowsOfPart(windowed, part);
   if (numbers.length === 0) return "";
   const windows = numbers.map((window) => windowed.windows[window]);
-  const measured = await predictWindows(model, [other], { ...windowed, windows }, { threads, signal, progress });
+  const measured = await predictWindows(model, [other], { ...windowed, windows }, {
+    threads,
+    memory,
+    signal,
+    progress,
+  });
   return measured.map(([window], n) => windowLine(run, numbers[n], window) + "\n").join("");
 }
 

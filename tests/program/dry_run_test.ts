@@ -107,8 +107,8 @@ Deno.test("--dry-run of compare --text says what is measured, whole and in parts
   const args = ["compare", FLOAT, QUANT, "--text", TEXT, "--window", "16", "--stride", "8"];
   const { text: planned } = await json(...args, "--dry-run");
   const { text: real, memory: { peak_rss } } = await json(...args);
-  const { dry_run, memory, fed, source_bytes, ...fields } = planned;
-  assertEquals([dry_run, fields], [true, real]);
+  const { dry_run, memory, weights, fed, source_bytes, ...fields } = planned;
+  assertEquals([dry_run, weights, fields], [true, "all", real]);
   assert(memory >= peak_rss, `${memory} for ${peak_rss}`);
   assert(source_bytes > 0);
   const parts = await Promise.all([1, 2, 3].map((n) => json(...args, "--dry-run", "--shard", `${n}/3`)));

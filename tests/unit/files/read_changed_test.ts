@@ -10,6 +10,9 @@ import { exportGguf, planTensors } from "../../../lib/gguf/export.ts";
 import { Q4B32 } from "../../../lib/format/blocks.ts";
 import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
 import { importGguf, planImport } from "../../../lib/gguf/import.ts";
+import { withGroup } from "../../../lib/library/group.ts";
+import { textNeeds, weighed } from "../../../lib/library/memory_plan.ts";
+import { windowsOf } from "../../../lib/measure/perplexity.ts";
 import { Reference } from "../../../lib/kernels/reference.ts";
 import { planQuantize, quantize } from "../../../lib/quantize/quantize.ts";
 import { verify, verifyAgainst } from "../../../lib/quantize/verify.ts";
@@ -79,6 +82,30 @@ READERS["a model that is quantized in memory"] = [`model/${WEIGHTS}`, async (dir
   change();
   reader.checkUnchanged();
 }];
+for (const file of ["model", "quant"]) {
+  READERS[`models that are read one layer at a time, the ${file}`] = [
+    `${file}/${WEIGHTS}`,
+    async (directory, change) => {
+      const config = configOf(`${directory}/model`);
+      const models = ["model", "quant"].map((name) => {
+        const model = weighed({ checkpoint: openCheckpoint(`${directory}/${name}`), config });
+        // Too large to fit.
+        return {
+          ...model,
+          tensors: [...model.tensors, { name: "huge", dtype: "F32", shape: [2 ** 40], bytes: 2 ** 42 }],
+        };
+      });
+      const ids = [1, 2, 3, 4];
+      const needs = textNeeds(models, { ids, window: 4, windows: windowsOf(4, 4, 4) });
+      const watch = { threads: 1, memory: 2 ** 40 };
+      await withGroup(models, needs, watch, async (group) => {
+        let steps = 0;
+        for (const _ of group.compare([{ ids, first: 0 }], () => {})) if (++steps === 3) change();
+        await Promise.resolve();
+      });
+    },
+  ];
+}
 
 /** A directory with a model, what quantize makes of it, and a GGUF file; all of them old. */
 async function prepare(directory: string): Promise<void> {
