@@ -2,10 +2,10 @@
  * A source that changes while it is read: every reader says so, and none gives a mixture of two files.
  */
 
-import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertRejects, assertThrows } from "@std/assert";
 import { loadModel } from "../../../lib/model/load.ts";
 import { QuantizingReader } from "../../../lib/quantize/quantizing_reader.ts";
-import { SystemError } from "../../../lib/errors.ts";
+import { CheckpointError, SystemError } from "../../../lib/errors.ts";
 import { exportGguf, planTensors } from "../../../lib/gguf/export.ts";
 import { Q4B32 } from "../../../lib/format/blocks.ts";
 import { openCheckpoint, TensorReader } from "../../../lib/format/checkpoint.ts";
@@ -100,7 +100,7 @@ for (const file of ["model", "quant"]) {
       const watch = { threads: 1, memory: 2 ** 40 };
       await withGroup(models, needs, watch, async (group) => {
         let steps = 0;
-        for (const _ of group.compare([{ ids, first: 0 }], () => {})) if (++steps === 3) change();
+        for (const _ of group.compare([{ ids, first: 0 }], () => {})) if (++steps === 1) change();
         await Promise.resolve();
       });
     },
@@ -145,6 +145,20 @@ for (const [reader, [file, read]] of Object.entries(READERS)) {
     }
   });
 }
+
+Deno.test("a source that is cut short while its layers are read is an error", () =>
+  inTemporary(async (directory) => {
+    await prepare(directory);
+    const [file, read] = READERS["models that are read one layer at a time, the model"];
+    const path = `${directory}/${file}`;
+    const cut = () => Deno.truncateSync(path, Deno.statSync(path).size >> 1);
+    const error = await assertRejects(async () => await read(directory, cut), CheckpointError);
+    assertMatch(
+      error.message,
+      /: unexpected end of file at byte \d+, expected \d+; did it change while it was being read\?$/,
+    );
+    assert(error.message.startsWith(path));
+  }));
 
 Deno.test("a source that has changed since its header was read is an error, for each that opens it again", () =>
   inTemporary(async (directory) => {
