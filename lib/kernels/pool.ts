@@ -43,6 +43,7 @@ import {
   vectorOf,
 } from "./operations.ts";
 import { MODE, packingOf, preparedBytes } from "./packings.ts";
+import type { PoolOptions } from "./pool_options.ts";
 import {
   type Fields,
   type MatrixFields,
@@ -58,22 +59,10 @@ import { type Assigned, MOST_HEADS } from "./view.ts";
 import { COMPARED, GROUP } from "./wasm/layout.ts";
 import { startWorker, type SystemWorker } from "./workers.ts";
 
+export type { PoolOptions };
+
 /** The maximum number of commands of one operation. */
 const OPERATION_COMMANDS = 2;
-
-/** Options of {@link Pool}. */
-export interface PoolOptions {
-  /** The number of threads, including the calling one. */
-  readonly threads: number;
-  /** The type of the activations that block formats are multiplied with; `f32` is exact. */
-  readonly activations?: Activations;
-  /** The maximum size of one memory in bytes: less than 4 GiB for tests. */
-  readonly memoryBytes?: number;
-  /**
-   * The size of the guards before and after each area, for tests (see {@link Pool.checkGuards}); at most 60,000 bytes.
-   */
-  readonly guardBytes?: number;
-}
 
 /** The operations of a decoder on several threads. */
 export class Pool implements Operations {
