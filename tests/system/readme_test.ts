@@ -80,7 +80,7 @@ for (const { path, text } of PAGES) {
       for (const bits of ["4", "8"]) {
         assertEquals((await rabbit(cwd, ["quantize", "smol", `smol-q${bits}`, "--bits", bits])).code, 0);
       }
-      for (const file of ["SmolLM2-135M-Instruct.Q4_1.gguf", "smol-Q8_0.gguf"]) {
+      for (const file of ["SmolLM2-135M-Instruct.Q4_1.gguf", "smol-Q8_0.gguf", "smol-Q4_K_M.gguf"]) {
         assertEquals((await rabbit(cwd, ["export", "smol", file])).code, 0);
       }
       Deno.writeTextFileSync(`${cwd}/text.txt`, TEXT.slice(1000, 9000));

@@ -40,7 +40,7 @@ Deno.test("help of a command has a row for every argument and flag, with its def
   assertStringIncludes(help("infer"), "--steps N the maximum number of tokens to decode (default 32)");
   assertStringIncludes(
     help("infer"),
-    "CHECKPOINT the checkpoint, with config.json in its directory (or --model CHECKPOINT)",
+    "CHECKPOINT the checkpoint, with config.json in its directory, or a GGUF file (or --model CHECKPOINT)",
   );
   assertStringIncludes(help("infer"), "--threads N threads to use (default: one for each processor)");
   assertStringIncludes(help("compare"), "usage: rabbit compare [FLOAT QUANT [CONFIG]] [--prompt TEXT]");
