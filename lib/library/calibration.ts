@@ -243,20 +243,16 @@ export async function runCalibration(
   await checkWeights(plan, { threads, signal });
   const count = tokens / window;
   const costs = costsOf(model, count, window, given === undefined);
-  let windows = given;
-  if (windows === undefined) {
-    // A pool of its own, which held the whole model and is gone after it.
-    const pool = new Pool({ threads: threadCount(threads) });
-    try {
-      const sampled = (tokens: number) => progress?.(costs.add({ kind: "sample", tokens }), costs.total);
-      windows = await sampledWindows(pool, model, { count, window, seed, signal, progress: sampled });
-    } finally {
-      pool.close();
-    }
-  }
   const ops = new Pool({ threads: threadCount(threads) });
   const core = new Engine({ threads: threadCount(threads), signal });
   try {
+    let windows = given;
+    if (windows === undefined) {
+      const sampled = (tokens: number) => progress?.(costs.add({ kind: "sample", tokens }), costs.total);
+      windows = await sampledWindows(ops, model, { count, window, seed, signal, progress: sampled });
+      // The memory that held the whole model serves again; that of a pool that is closed would not be freed at once.
+      await ops.reset();
+    }
     const found = await calibrate({ model, plan, costs, windows, damping, sink, ops, core, signal, progress });
     const digests = texts.map(({ file, sha256 }) => ({ file, sha256 }));
     const ids = await idsDigest(windows);
