@@ -11,7 +11,7 @@ import { type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE, TensorReade
 import { type MatrixLoss, type Quantization, quantizationOf } from "../format/quantization.ts";
 import { nameOfPart } from "../model/tensors.ts";
 import type { Calibrated } from "../calibrate/calibrate.ts";
-import { fileDigests } from "../quantize/digests.ts";
+import { checkSourceFiles, fileDigests } from "../quantize/digests.ts";
 import { planQuantize } from "../quantize/quantize.ts";
 import {
   type CalibrationOptions,
@@ -57,26 +57,24 @@ export async function planRederivation(
       } was calibrated by version ${version} of the method, and this program has ${METHOD_VERSION}`,
     );
   }
-  const differs = (path: string, found: string, wanted: string) =>
-    new CheckpointError({ path }, `its digest is ${found}, but the checkpoint was made with ${wanted}`);
-  for (const [n, { sha256 }] of (await fileDigests(source, signal)).entries()) {
-    const wanted = files[n]?.sha256 ?? "fewer files";
-    if (sha256 !== wanted || files.length !== source.files.length) {
-      throw differs(source.files[n].path, sha256, wanted);
-    }
-  }
+  checkSourceFiles(checkpoint, files, source, await fileDigests(source, signal));
   const { texts, tokens, window, seed, damping } = calibration!;
   const given = calibrate === "self" ? [] : calibrate;
   if (given.length !== texts.length) {
+    const names = texts.map(({ file }) => file).join(", ");
     const wanted = texts.length === 0
-      ? "text that was sampled from the model"
-      : `${texts.length} ${texts.length === 1 ? "text" : "texts"}: ${texts.map(({ file }) => file).join(", ")}`;
-    throw new RabbitError(`${nameOf(checkpoint)} was calibrated with ${wanted}; give these`);
+      ? "text that was sampled from the model; give no text"
+      : `${texts.length} ${texts.length === 1 ? "text" : "texts"}: ${names}; give these`;
+    throw new RabbitError(`${nameOf(checkpoint)} was calibrated with ${wanted}`);
   }
   const plan = planQuantize(source, checkpoint.width);
   const planned = await planCalibration(plan, { calibrate, tokens, window, seed, damping });
   for (const [n, { name, sha256 }] of planned.texts.entries()) {
-    if (sha256 !== texts[n].sha256) throw differs(name, sha256, texts[n].sha256);
+    if (sha256 === texts[n].sha256) continue;
+    throw new CheckpointError(
+      { path: name },
+      `its digest is ${sha256}, but the checkpoint was made with ${texts[n].sha256}`,
+    );
   }
   if (planned.windows) checkIds(checkpoint, calibration!.ids, await idsDigest(planned.windows));
   return { ...planned, said };
@@ -94,10 +92,11 @@ function checkIds(checkpoint: Checkpoint, stored: string, found: string): void {
 /** Compares the losses, which are those of the same blocks. */
 function checkLosses(checkpoint: Checkpoint, stored: readonly MatrixLoss[], found: readonly MatrixLoss[]): void {
   const show = ({ name, before, after }: MatrixLoss) => `${name} ${before} ${after}`;
-  const at = found.findIndex((matrix, n) => stored[n] === undefined || show(matrix) !== show(stored[n]));
-  if (at < 0 && stored.length === found.length) return;
+  const differs = found.findIndex((matrix, n) => stored[n] === undefined || show(matrix) !== show(stored[n]));
+  if (differs < 0 && stored.length === found.length) return;
+  const at = differs < 0 ? found.length : differs;
   throw new CheckpointError(
-    { path: join(checkpoint.directory, QUANTIZATION_FILE), field: `matrices ${Math.max(at, 0)}` },
+    { path: join(checkpoint.directory, QUANTIZATION_FILE), field: `matrices ${at}` },
     "is not what the calibration gives when it runs again",
   );
 }

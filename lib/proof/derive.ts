@@ -6,15 +6,16 @@
 
 import { basename } from "@std/path/basename";
 import { join } from "@std/path/join";
-import { CheckpointError, quote } from "../errors.ts";
+import { CheckpointError } from "../errors.ts";
 import { beginsWith, readRegular } from "../files/read.ts";
 import { bytesOf, type Checkpoint, INDEX_FILE, memberOf, nameOf, QUANTIZATION_FILE } from "../format/checkpoint.ts";
-import { type Quantization, serializeQuantization } from "../format/quantization.ts";
+import { serializeQuantization } from "../format/quantization.ts";
 import { serializeIndex, wholeHeader } from "../format/shards.ts";
 import type { CalibrationOptions } from "../library/calibration.ts";
 import { planRederivation, runRederivation } from "../library/rederive.ts";
 import { printed } from "../measure/printed.ts";
 import { figureOf } from "../measure/metrics.ts";
+import { checkSourceFiles } from "../quantize/digests.ts";
 import { type Plan, planQuantize } from "../quantize/quantize.ts";
 import { plannedFile } from "../quantize/shards.ts";
 import { sidecarsOf } from "../quantize/sidecars.ts";
@@ -77,7 +78,13 @@ export async function derive(
     planQuantize(source, checkpoint.width, quantization?.method === "signed" ? "signed" : "absmax"),
   );
   const copied = checkCopies(checkpoint, source, of.files, files);
-  if (quantization !== undefined) checkDescribed(checkpoint, source, quantization, of.files);
+  if (quantization !== undefined) {
+    const own = source.files.map(({ path }) => {
+      const file = basename(path);
+      return { file, sha256: of.files.find(({ name }) => name === file)!.sha256 };
+    });
+    checkSourceFiles(checkpoint, quantization.source, source, own);
+  }
   if (rederive) await runAgain(checkpoint, source, calibrate, threads, phase);
   const [weights, index, description] = [
     checkpoint.files.map(({ path }) => basename(path)),
@@ -150,25 +157,6 @@ function checkCopies(
       : `is not the file of ${source.directory}`;
     throw new CheckpointError({ path }, problem);
   });
-}
-
-/** Checks that quantization.json names the source. */
-function checkDescribed(
-  { directory }: Checkpoint,
-  source: Checkpoint,
-  quantization: Quantization,
-  found: readonly NamedDigest[],
-): void {
-  const own = source.files.map(({ path }) => found.find(({ name }) => name === basename(path))!);
-  for (const [n, { name, sha256 }] of own.entries()) {
-    const wanted = quantization.source[n]?.sha256;
-    if (wanted === sha256 && own.length === quantization.source.length) continue;
-    throw new CheckpointError(
-      { path: join(directory, QUANTIZATION_FILE), field: "source" },
-      `has ${quantization.source.length} files, of which number ${n + 1} has the SHA-256 ${wanted ?? "of none"}; ` +
-        `${quote(name)} of the source has ${sha256}`,
-    );
-  }
 }
 
 async function runAgain(

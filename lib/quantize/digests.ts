@@ -6,10 +6,12 @@
 
 import type { Hash } from "node:crypto";
 import { basename } from "@std/path/basename";
+import { join } from "@std/path/join";
+import { CheckpointError } from "../errors.ts";
 import { readAt, reopen } from "../files/read.ts";
 import type { SystemFile } from "../files/system.ts";
 import { sha256 } from "../files/write.ts";
-import type { Checkpoint } from "../format/checkpoint.ts";
+import { type Checkpoint, QUANTIZATION_FILE } from "../format/checkpoint.ts";
 import type { FileDigest } from "../format/quantization.ts";
 import { wholeHeader } from "../format/shards.ts";
 import { pacer, type Watch } from "../pace.ts";
@@ -30,6 +32,35 @@ export async function fileDigests({ files }: Checkpoint, signal?: AbortSignal): 
     digests.push({ file: basename(path), sha256: await digestOf({ file, path, bytes }, { signal }) });
   }
   return digests;
+}
+
+/**
+ * Compares the source that quantization.json names with another one.
+ *
+ * @param said the files that it names
+ * @param found the digests of the files of `source`, in their order
+ * @throws {CheckpointError} the checkpoint was made from other files
+ */
+export function checkSourceFiles(
+  { directory }: Checkpoint,
+  said: readonly FileDigest[],
+  source: Checkpoint,
+  found: readonly FileDigest[],
+): void {
+  const place = { path: join(directory, QUANTIZATION_FILE), field: "source" };
+  if (said.length !== found.length) {
+    throw new CheckpointError(
+      place,
+      `the checkpoint was made from ${said.length} files, and ${source.directory} has ${found.length}; give its source`,
+    );
+  }
+  const at = found.findIndex(({ sha256 }, n) => sha256 !== said[n].sha256);
+  if (at < 0) return;
+  throw new CheckpointError(
+    place,
+    `the checkpoint was made from a file with the SHA-256 ${said[at].sha256}, and ${source.files[at].path} has ` +
+      `${found[at].sha256}; give its source`,
+  );
 }
 
 /**

@@ -8,6 +8,7 @@ import { checkOptions, isOpen, type Names, WATCH } from "../options.ts";
 import type { Hash } from "node:crypto";
 import { type Chunk, CHUNK_BYTES, type ChunkResult, runChunks, type Tagged } from "./chunks.ts";
 import { checkEncoded, damageOf, floatsOf } from "./damage.ts";
+import { checkSourceFiles, fileDigests } from "./digests.ts";
 import { CheckpointError, RabbitError } from "../errors.ts";
 import { BLOCK } from "../format/blocks.ts";
 import { type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE, type Tensor } from "../format/checkpoint.ts";
@@ -127,11 +128,13 @@ export async function verify(
 /**
  * Verifies a quantized checkpoint, and compares every tensor with the result of quantizing the source by the rule that
  * quantization.json names. Of a calibrated checkpoint the tensors that are copied are compared, and the error of the others
- * is measured. Tensors are matched by name, in any order.
+ * is measured; the source has to be the one that quantization.json names, by its digests, since other weights of the
+ * matrices would not be noticed. Tensors are matched by name, in any order.
  *
  * @param from the quantized checkpoint, or its path
  * @param sourceFrom the float checkpoint, or its path
- * @throws {CheckpointError} as {@link verify}; the checkpoint is not quantized; the source cannot be quantized
+ * @throws {CheckpointError} as {@link verify}; the checkpoint is not quantized; the source cannot be quantized; a
+ * calibrated checkpoint was made from another one
  * @throws {RabbitError} a part of a calibrated checkpoint is to be verified
  */
 export async function verifyAgainst(
@@ -225,8 +228,13 @@ export async function verifyAgainst(
     total.errors += errors;
     total.squares += squares;
   }
+  const found = finish(digests, checkpoint, quantization);
+  // A tensor that differs says more than a digest.
+  if (calibrated && [...reports.values()].every(({ equal }) => equal)) {
+    checkSourceFiles(checkpoint, quantization.source, source, await fileDigests(source, signal));
+  }
   return {
-    ...finish(digests, checkpoint, quantization),
+    ...found,
     blocks,
     ...quantization && { quantization },
     tensors: [...reports.values()],

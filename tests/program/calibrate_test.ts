@@ -172,6 +172,12 @@ Deno.test("rabbit verify finds what quantization.json says falsely, and refuses 
         [changed({ window: 1 }), "calibration window: expected a whole number of at least 2"],
         [changed({ tokens: 63 }), "calibration tokens: expected a whole number from 64 to 1048576"],
         [changed({ tokens: 2 ** 40 }), "calibration tokens: expected a whole number from 64 to 1048576"],
+        [{ ...said, source: [] }, `source: the checkpoint was made from 0 files, and ${FLOAT} has 1; give its source`],
+        [
+          { ...said, source: [{ ...said.source[0], sha256: "0".repeat(64) }] },
+          `source: the checkpoint was made from a file with the SHA-256 ${"0".repeat(64)}, and ${FLOAT}/`,
+        ],
+        [{ ...said, matrices: [...said.matrices, said.matrices[0]] }, `matrices ${said.matrices.length}: is not what`],
         [{ ...said, matrices: [] }, "matrices 0: is not what the calibration gives when it runs again"],
         [
           { ...said, matrices: said.matrices.map((one: object, n: number) => n === 3 ? { ...one, after: 0.5 } : one) },

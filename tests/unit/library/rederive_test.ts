@@ -20,7 +20,7 @@ Deno.test({
       saying({ version: 2 });
       await assertRejects(() => rederive(out, TINY), RabbitError, "was calibrated by version 2 of the method");
       saying({ source: [{ file: "model.safetensors", sha256: "0".repeat(64) }] });
-      await assertRejects(() => rederive(out, TINY), CheckpointError, "but the checkpoint was made with 0000");
+      await assertRejects(() => rederive(out, TINY), CheckpointError, "was made from a file with the SHA-256 0000");
       saying({});
       await assertRejects(() => rederive(out, TINY, { calibrate: ["a.txt"] }), RabbitError, "sampled from the model");
 
