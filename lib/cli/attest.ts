@@ -6,6 +6,7 @@
 
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
+import { readText } from "../files/read.ts";
 import { NewFiles } from "../files/new_files.ts";
 import { sha256 } from "../files/write.ts";
 import { bytesOf, type Checkpoint, openCheckpoint } from "../format/checkpoint.ts";
@@ -27,6 +28,7 @@ import {
   type Values,
 } from "./arguments.ts";
 import { CALIBRATE, sourcesOf, warnOfOverlap } from "./calibrate.ts";
+import { MAX_TEXT_BYTES } from "./compare_text.ts";
 import { answering, UsageError } from "./errors.ts";
 import { tokenizerFor } from "./model.ts";
 import { type Output, tokensPerSecond, withBar } from "./output.ts";
@@ -137,7 +139,7 @@ async function run(
 /** Warns of texts whose figures mean less than they seem to. @throws {UsageError} there is no tokenizer */
 export async function checkTexts(texts: readonly string[], against: string, quant: Checkpoint): Promise<void> {
   if (texts.length > 0) tokenizerFor("text", openModel(against), "copy them there", "leave --text out");
-  for (const text of texts) await warnOfOverlap("--text", text, [quant]);
+  await warnOfOverlap("--text", texts.map((text) => readText(text, MAX_TEXT_BYTES)), [quant]);
 }
 
 function program(): Program {

@@ -13,12 +13,10 @@ import {
   type RunOptions,
   textDigest,
 } from "../library/calibration.ts";
-import { readText } from "../files/read.ts";
 import { bytesOf, type Checkpoint, nameOf } from "../format/checkpoint.ts";
 import { MAX_TOKENS, quantizationOf } from "../format/quantization.ts";
 import type { Plan } from "../quantize/quantize.ts";
 import type { Raised } from "../calibrate/calibrate.ts";
-import { MAX_TEXT_BYTES } from "./compare_text.ts";
 import { type Arguments, FILE, type Flags, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
 import { type Output, warn, withBar } from "./output.ts";
@@ -77,17 +75,25 @@ export async function printMethod(checkpoint: Checkpoint, out: Output, most = In
 /**
  * Warns if a text that is measured is one that a checkpoint was calibrated with: what is measured is then how well it was
  * learned by heart.
+ *
+ * @param contents the texts, which are read once: they may come through a pipe
  */
-export async function warnOfOverlap(flag: string, path: string, checkpoints: readonly Checkpoint[]): Promise<void> {
+export async function warnOfOverlap(
+  flag: string,
+  contents: readonly string[],
+  checkpoints: readonly Checkpoint[],
+): Promise<void> {
   const described = checkpoints.map((checkpoint) => [checkpoint, quantizationOf(checkpoint)?.calibration] as const);
   if (described.every(([, calibration]) => calibration === undefined)) return;
-  const digest = await textDigest(readText(path, MAX_TEXT_BYTES));
-  for (const [checkpoint, calibration] of described) {
-    if (!calibration?.texts.some(({ sha256 }) => sha256 === digest)) continue;
-    warn(
-      flag,
-      `${nameOf(checkpoint)} was calibrated with this text, so it does better on it than on others; use another`,
-    );
+  for (const content of contents) {
+    const digest = await textDigest(content);
+    for (const [checkpoint, calibration] of described) {
+      if (!calibration?.texts.some(({ sha256 }) => sha256 === digest)) continue;
+      warn(
+        flag,
+        `${nameOf(checkpoint)} was calibrated with this text, so it does better on it than on others; use another`,
+      );
+    }
   }
 }
 

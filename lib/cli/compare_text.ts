@@ -126,7 +126,10 @@ export function textOf(
  * @throws {UsageError} a text is too short, or the window or the stride is too large for a model
  * @throws {RabbitError} two texts are the same
  */
-export function openTexts(asked: Asked, models: readonly Model[]): WindowedTexts {
+export function openTexts(
+  asked: Asked,
+  models: readonly Model[],
+): WindowedTexts & { readonly contents: readonly string[] } {
   const longest = Math.min(...models.map(({ config }) => longestContext(config)));
   const window = asked.window ?? Math.min(WINDOW, longest);
   if (window > longest) {
@@ -142,7 +145,7 @@ export function openTexts(asked: Asked, models: readonly Model[]): WindowedTexts
   const contents = asked.paths.map((file) => ({ file, content: readText(file, MAX_TEXT_BYTES) }));
   const tokenizer = tokenizerFor("text", models[0], "copy them there", "leave --text out");
   const texts = contents.map(({ file, content }) => ({ file, ids: scoredIds(file, content, tokenizer, models[0]) }));
-  return windowTexts(texts, window, stride);
+  return { ...windowTexts(texts, window, stride), contents: contents.map(({ content }) => content) };
 }
 
 /** What a measurement may use. */
@@ -180,7 +183,7 @@ export async function compareText(
   const { part, limits } = asked;
   const use = { threads, memory: asked.memory };
   if (asked.dry) return printPlan([float, quant], text, part, use, out);
-  for (const path of asked.paths) await warnOfOverlap("--text", path, [quant.checkpoint]);
+  await warnOfOverlap("--text", text.contents, [quant.checkpoint]);
   const numbers = part ? windowsOfPart(text, part) : [...text.windows.keys()];
   const windows = numbers.map((window) => text.windows[window]);
   const run = part && await describeText(float, quant, text, warn);

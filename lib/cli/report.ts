@@ -77,7 +77,7 @@ export const reportCommand = command({
     const prompt = await promptOf(args, float);
     const text = path === undefined ? undefined : openTexts({ paths: [path] }, [float, ...quants]);
 
-    if (path !== undefined) await warnOfOverlap("--text", path, quants.map(({ checkpoint }) => checkpoint));
+    if (text) await warnOfOverlap("--text", text.contents, quants.map(({ checkpoint }) => checkpoint));
 
     const { traced, measured } = await decode(float, quants, prompt, steps, use);
     const verified: WeightErrors[] = [];
