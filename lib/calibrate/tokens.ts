@@ -4,7 +4,7 @@
  * @module
  */
 
-import { RabbitError } from "../errors.ts";
+import { LimitError, RabbitError } from "../errors.ts";
 import { SplitMix64 } from "../random.ts";
 
 /** A text as token ids. */
@@ -21,6 +21,7 @@ export interface TextIds {
  * @param tokens the most tokens of all windows
  * @returns windows of `window` ids; fewer than were asked for, where the texts have no more
  * @throws {RabbitError} a text is shorter than a window
+ * @throws {LimitError} there are more texts than windows, so that some would have none
  */
 export function windowsOfTexts(texts: readonly TextIds[], tokens: number, window: number, seed: number): number[][] {
   const random = new SplitMix64(seed);
@@ -32,8 +33,16 @@ export function windowsOfTexts(texts: readonly TextIds[], tokens: number, window
     const windows = Array.from({ length: Math.floor(ids.length / window) }, (_, n) => n * window);
     return shuffled(windows, random).map((start) => ids.slice(start, start + window));
   });
-  const chosen: number[][] = [];
   const most = Math.floor(tokens / window);
+  if (most < texts.length) {
+    throw new LimitError(
+      `${tokens} tokens are ${most} ${
+        most === 1 ? "window" : "windows"
+      } of ${window}, fewer than the ${texts.length} ` +
+        "texts; use more tokens, a smaller window, or fewer texts",
+    );
+  }
+  const chosen: number[][] = [];
   for (let round = 0; chosen.length < most; round++) {
     const left = cut.filter(({ length }) => length > round);
     if (left.length === 0) break;

@@ -116,7 +116,8 @@ export function quantizationOf(checkpoint: Checkpoint): Quantization | undefined
     ...common,
     calibration: {
       texts,
-      tokens: calibration.whole("tokens", window, MAX_TOKENS),
+      // Every text has a window.
+      tokens: calibration.whole("tokens", window * Math.max(1, texts.length), MAX_TOKENS),
       window,
       seed: calibration.whole("seed"),
       damping: calibration.number("damping", MAX_DAMPING),

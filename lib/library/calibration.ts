@@ -87,7 +87,7 @@ export interface PlannedCalibration {
  *
  * @throws {CheckpointError} config.json or the tokenizer is missing or bad; a text is not UTF-8 or too long
  * @throws {RabbitError} a text is shorter than a window, or the model has no token that begins a sampled text
- * @throws {LimitError} fewer tokens than a window; the window is longer than the model's context
+ * @throws {LimitError} fewer tokens than a window, or fewer windows than texts; the window is longer than the model's context
  * @throws {RangeError} an option is out of range
  * @throws {SystemError} a text can't be read
  */

@@ -5,7 +5,7 @@ import { basename } from "@std/path/basename";
 import { join } from "@std/path/join";
 import { inTemporary, sha256, temporary, tree, write } from "../support/files.ts";
 import { ROOT, TINY } from "../support/fixtures.ts";
-import { rabbit, type Ran } from "../support/program.ts";
+import { execute, PROGRAM, rabbit, type Ran, shellLine } from "../support/program.ts";
 import { tokenizerJson } from "../support/tokenizers.ts";
 
 /** The tiny model with a byte-level vocabulary of printable ASCII and the space (Ġ), without merges. */
@@ -170,8 +170,8 @@ Deno.test("rabbit verify finds what quantization.json says falsely, and refuses 
         [changed({ texts: [] }), "calibration texts: is empty, but the method is calibrated"],
         [changed({ damping: 0 }), "calibration damping: expected a number above 0, to 100"],
         [changed({ window: 1 }), "calibration window: expected a whole number of at least 2"],
-        [changed({ tokens: 63 }), "calibration tokens: expected a whole number from 64 to 1048576"],
-        [changed({ tokens: 2 ** 40 }), "calibration tokens: expected a whole number from 64 to 1048576"],
+        [changed({ tokens: 127 }), "calibration tokens: expected a whole number from 128 to 1048576"],
+        [changed({ tokens: 2 ** 40 }), "calibration tokens: expected a whole number from 128 to 1048576"],
         [{ ...said, source: [] }, `source: the checkpoint was made from 0 files, and ${FLOAT} has 1; give its source`],
         [
           { ...said, source: [{ ...said.source[0], sha256: "0".repeat(64) }] },
@@ -327,6 +327,10 @@ Deno.test("compare --text and report --text warn of a text that was calibrated w
           "than on others; use another\n",
       );
     }
+    // A pipe can be read once.
+    const piped = shellLine([...PROGRAM, "compare", FLOAT, CALIBRATED, "--text", "/dev/stdin"]);
+    const { code, err } = await execute("sh", ["-c", `cat '${ONE}' | ${piped}`], { cwd: ROOT });
+    assertEquals([code, err.includes("was calibrated with this text")], [0, true], err);
     const other = join(directory, "other.txt");
     Deno.writeTextFileSync(other, Deno.readTextFileSync(ONE).slice(1));
     await good(["compare", FLOAT, CALIBRATED, "--text", other]);

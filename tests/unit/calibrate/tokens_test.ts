@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { bytesOfIds, overlap, windowsOfTexts } from "../../../lib/calibrate/tokens.ts";
-import { RabbitError } from "../../../lib/errors.ts";
+import { LimitError, RabbitError } from "../../../lib/errors.ts";
 
 /** A text of so many ids, from `first` on. */
 function textOf(name: string, first: number, length: number) {
@@ -23,6 +23,15 @@ Deno.test("windowsOfTexts takes windows from all places of all texts in turn, in
   // All there is: ten windows of a, two of b, one of c.
   assertEquals(windowsOfTexts(texts, 1e6, 100, 1).length, 13);
   assertEquals(windowsOfTexts([textOf("a", 0, 100)], 100, 100, 1), [textOf("a", 0, 100).ids]);
+});
+
+Deno.test("windowsOfTexts refuses more texts than windows, of which some would not be used", () => {
+  const texts = ["a", "b", "c"].map((name) => textOf(name, 0, 300));
+  assertEquals(windowsOfTexts(texts, 300, 100, 1).length, 3);
+  const few =
+    "299 tokens are 2 windows of 100, fewer than the 3 texts; use more tokens, a smaller window, or fewer texts";
+  assertThrows(() => windowsOfTexts(texts, 299, 100, 1), LimitError, few);
+  assertThrows(() => windowsOfTexts(texts, 100, 100, 1), LimitError, "100 tokens are 1 window of 100, fewer than");
 });
 
 Deno.test("windowsOfTexts refuses a text that is shorter than a window, by its name", () => {
