@@ -122,13 +122,17 @@ async function run(
   const { files: all, derivation: { format, method, tensors, source: materials, derived, notDerived, rms } } =
     statement;
   const count = tensors.filter(({ derived }) => derived).length;
-  out.line({ model: path, bytes: bytesOf(checkpoint), format, files: all.length, method: method.name });
+  out.line({ model: path, bytes: bytesOf(checkpoint), format, method: method.name });
   out.line({ against, source_files: materials.length, derived: count, not_derived: tensors.length - count, rms });
-  out.group("files", { derived: derived.length, not_derived: notDerived.join(",") || undefined });
+  out.group(
+    "files",
+    { total: all.length, derived: derived.length, not_derived: notDerived.join(",") || undefined },
+    { total: all.length, derived: derived.length, not_derived: notDerived },
+  );
   if (statement.derivation.answers) out.group("answers", answerFields(statement.derivation.answers));
   for (const text of statement.derivation.texts) printMeasured(text, out);
-  out.line({
-    statement: file,
+  out.group("statement", {
+    file,
     signed: key !== undefined,
     bytes: bytes.length,
     digest: (await sha256()).update(bytes).digest("hex"),

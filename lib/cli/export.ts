@@ -125,7 +125,7 @@ async function exportPacked(
     embedding: "f32",
     memory: dry ? memoryFor(0) : undefined,
   });
-  printMethod(source, out);
+  await printMethod(source, out);
   if (done !== undefined) out.line({ digest: done.digest });
   return 0;
 }

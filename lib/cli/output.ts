@@ -24,7 +24,7 @@ export type Value = string | number | boolean | Fixed | readonly number[] | unde
 export type Fields = Readonly<Record<string, Value>>;
 
 /** The keys and values of a JSON object, which may be nested. */
-export type Nested = Readonly<Record<string, Value | Fields>>;
+export type Nested = Readonly<Record<string, Value | Fields | readonly string[]>>;
 
 /** Collects or prints the results of one command. */
 export class Output {
@@ -60,33 +60,42 @@ export class Output {
     }
   }
 
+  /** Sets a key of the JSON object. Two lines may have one key, but the object has one value for it. */
+  #set(key: string, value: unknown): void {
+    if (value === undefined) return;
+    if (Object.hasOwn(this.#object, key)) throw new Error(`${this.name}: the JSON object has "${key}" already`);
+    this.#object[key] = value;
+  }
+
   /** Prints `NAME key=value …`, or adds the keys of `json` to the JSON object. */
   line(fields: Fields, json: Nested = fields): void {
-    if (this.#json) Object.assign(this.#object, plain(json));
-    else this.#print([this.name, ...pairs(fields)].join(" "));
+    if (!this.#json) return this.#print([this.name, ...pairs(fields)].join(" "));
+    for (const [key, value] of Object.entries(plain(json))) this.#set(key, value);
   }
 
   /** Prints `NAME key=value …`, or appends `json` to a list of the JSON object. */
   item(list: string, fields: Fields, json: Nested = fields): void {
-    if (this.#json) ((this.#object[list] ??= []) as unknown[]).push(plain(json));
-    else this.line(fields);
+    if (!this.#json) return this.line(fields);
+    const items = this.#object[list];
+    if (Array.isArray(items)) items.push(plain(json));
+    else this.#set(list, [plain(json)]);
   }
 
   /** Prints `NAME WORD value value …`, or sets the key to the list. */
   list(word: string, values: readonly number[]): void {
-    if (this.#json) this.#object[word] = values;
+    if (this.#json) this.#set(word, values);
     else this.#print([this.name, word, ...values].join(" "));
   }
 
   /** Prints `NAME word key=value …`, or adds `json` as an object of that name. */
   group(word: string, fields: Fields, json: Nested = fields): void {
-    if (this.#json) this.#object[word] = plain(json);
+    if (this.#json) this.#set(word, plain(json));
     else this.#print([this.name, word, ...pairs(fields)].join(" "));
   }
 
   /** Prints `NAME VERDICT`, or sets `verdict`. */
   verdict(word: string): void {
-    if (this.#json) this.#object.verdict = word;
+    if (this.#json) this.#set("verdict", word);
     else this.#print(`${this.name} ${word}`);
   }
 
@@ -98,7 +107,7 @@ export class Output {
 
   /** Prints a text of several lines, or sets the key to it. */
   text(key: string, text: string): void {
-    if (this.#json) this.#object[key] = text;
+    if (this.#json) this.#set(key, text);
     else printText(text);
   }
 
@@ -112,7 +121,7 @@ function plain(fields: Nested): Record<string, unknown> {
   return Object.fromEntries(Object.entries(fields).map(([key, value]) => [key, plainValue(value)]));
 }
 
-function plainValue(value: Value | Fields): unknown {
+function plainValue(value: Nested[string]): unknown {
   if (value instanceof Fixed) return figureOf(value.value);
   if (typeof value === "number") return figureOf(value);
   return typeof value === "object" && !Array.isArray(value) ? plain(value as Fields) : value;

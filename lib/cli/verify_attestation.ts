@@ -33,7 +33,6 @@ export async function verifyStatement(
     model: path,
     bytes: bytesOf(checkpoint),
     format: checkpoint.width?.declaration ?? "none",
-    tensors: checkpoint.tensors.length,
     method: method?.name,
   });
   if (verified.digest !== undefined) out.line({ digest: verified.digest });
@@ -52,19 +51,26 @@ export async function verifyStatement(
   });
   out.group("files", { result: yes, equal: files.length });
   const absent = "the statement has none";
-  out.group("tensors", derivation ? { result: yes, equal: tensors.length } : { result: no(absent) });
-  const left = checkpoint.tensors.length - derivedTensors;
+  const total = checkpoint.tensors.length;
+  out.group("tensors", {
+    result: derivation ? yes : no(absent),
+    total,
+    equal: derivation && tensors.length,
+  });
+  const left = total - derivedTensors;
   const open = left > 0 ? "checked but for the calibrated matrices: give --rederive" : yes;
   out.group("derivation", {
     result: derived ? open : no("give --against"),
     ...derived && { stated: derivation !== undefined, derived: derivedTensors, not_derived: left },
   });
   const rest = texts.map(({ name }) => name).filter((name) => !measured.includes(name));
-  out.group("figures", {
-    result: texts.length === 0 ? no(absent) : measured.length > 0 ? yes : no("give --against and --text"),
-    equal: measured.join(",") || undefined,
-    not_checked: measured.length > 0 && rest.length > 0 ? rest.join(",") : undefined,
-  });
+  const result = texts.length === 0 ? no(absent) : measured.length > 0 ? yes : no("give --against and --text");
+  const unmeasured = measured.length > 0 ? rest : [];
+  out.group(
+    "figures",
+    { result, equal: measured.join(",") || undefined, not_checked: unmeasured.join(",") || undefined },
+    { result, equal: measured, not_checked: unmeasured },
+  );
   out.verdict("OK");
   return 0;
 }

@@ -35,13 +35,13 @@ Deno.test("attest prints what is stated, with the figures that compare prints", 
     const found = compared.find((line) => line.startsWith(`COMPARE ${word} `))!.split(" ").slice(2);
     assertEquals(line.toSorted(), found.toSorted());
   }
-  assertEquals(printed[0], `ATTEST model=${quant} bytes=5579328 format=rabbit-q8b32 files=5 method=absmax`);
+  assertEquals(printed[0], `ATTEST model=${quant} bytes=5579328 format=rabbit-q8b32 method=absmax`);
   assertMatch(printed[1], /^ATTEST against=\S+ source_files=5 derived=38 not_derived=0 rms=0\.00\d{4}$/);
-  assertEquals(printed[2], "ATTEST files derived=5");
+  assertEquals(printed[2], "ATTEST files total=5 derived=5");
   assertMatch(printed[3], /^ATTEST answers prompts=8 kept=\d tokens=8$/);
   assertEquals(
     printed.at(-1),
-    `ATTEST statement=${out} signed=false bytes=${Deno.statSync(out).size} digest=${await sha256(out)}`,
+    `ATTEST statement file=${out} signed=false bytes=${Deno.statSync(out).size} digest=${await sha256(out)}`,
   );
   assertEquals([stated.program.name, stated.program.version], ["rabbit", json(`${ROOT}deno.json`).version]);
 });
@@ -55,14 +55,14 @@ Deno.test("verify says what it checked of a statement, and what not", async () =
   assertEquals(await results(), [
     'signature "not checked: there is none"',
     "files checked equal=5",
-    "tensors checked equal=38",
+    "tensors checked total=38 equal=38",
     'derivation "not checked: give --against"',
     'figures "not checked: give --against and --text"',
   ]);
   assertEquals(await results("--against", float, "--text", text), [
     'signature "not checked: there is none"',
     "files checked equal=5",
-    "tensors checked equal=38",
+    "tensors checked total=38 equal=38",
     "derivation checked stated=true derived=38 not_derived=0",
     "figures checked equal=text.txt",
   ]);
@@ -192,8 +192,12 @@ Deno.test("with --json the results are one object", async () => {
   const { code, out: printed } = await rabbit(directory, [
     ...["attest", "quant", "--against", "float", "--text", "text.txt", "--out", "json.json", "--json"],
   ]);
-  const { texts, statement, answers } = JSON.parse(printed);
-  assertEquals([code, statement, texts.length, answers.prompts], [0, "json.json", 1, 8]);
+  const { bytes, files, texts, statement, answers } = JSON.parse(printed);
+  assertEquals([code, bytes, files], [0, 5579328, { total: 5, derived: 5, not_derived: [] }]);
+  assertEquals([statement.file, texts.length, answers.prompts], ["json.json", 1, 8]);
+  assertEquals(statement.bytes, Deno.statSync(`${directory}/json.json`).size);
   const verified = await rabbit(directory, ["verify", "quant", "--attestation", "json.json", "--json"]);
-  assertEquals([verified.code, JSON.parse(verified.out).verdict], [0, "OK"]);
+  const { verdict, tensors, figures } = JSON.parse(verified.out);
+  assertEquals([verified.code, verdict, tensors], [0, "OK", { result: "checked", total: 38, equal: 38 }]);
+  assertEquals(figures, { result: "not checked: give --against and --text", equal: [], not_checked: [] });
 });
