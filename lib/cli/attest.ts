@@ -10,7 +10,7 @@ import { readText } from "../files/read.ts";
 import { NewFiles } from "../files/new_files.ts";
 import { sha256 } from "../files/write.ts";
 import { bytesOf, type Checkpoint, openCheckpoint } from "../format/checkpoint.ts";
-import { checkOutputFile } from "../format/outputs.ts";
+import { checkOutputFile, tryOutputFile } from "../format/outputs.ts";
 import { openModel } from "../model/load.ts";
 import { attestIn, openDirectory } from "../proof/attest.ts";
 import type { Phase } from "../proof/phase.ts";
@@ -103,7 +103,9 @@ async function run(
     throw new UsageError(`--time takes a time of RFC 3339, such as 2026-01-31T12:00:00Z, found ${given.get("time")}`);
   }
   const [checkpoint, source] = [openDirectory(path), openCheckpoint(against)];
-  const seen = checkOutputFile(file, [checkpoint, source], force);
+  const inputs = [...texts, ...calibrate ?? [], ...key === undefined ? [] : [key]];
+  const seen = checkOutputFile(file, [checkpoint, source], force, inputs);
+  tryOutputFile(file);
   await checkTexts(texts, against, checkpoint);
   const options = {
     texts,

@@ -14,7 +14,7 @@ import { CheckpointError } from "../errors.ts";
 import { bytesOf, type Checkpoint, nameOf, TensorReader } from "../format/checkpoint.ts";
 import { availableMemory } from "../files/memory.ts";
 import { NewFiles, type Seen } from "../files/new_files.ts";
-import { checkOutputFile } from "../format/outputs.ts";
+import { checkOutputFile, tryOutputFile } from "../format/outputs.ts";
 import { Pool } from "../kernels/pool.ts";
 import { finish, nextTurn } from "../pace.ts";
 import { planQuantize } from "../quantize/quantize.ts";
@@ -125,11 +125,15 @@ function checkQuantized(quant: Checkpoint, float: Checkpoint): void {
 
 /** Checks that the page can be written, and does not overwrite a file without --force. */
 function checkPage(args: Arguments<Values<typeof FLAGS>>, models: readonly Model[]): Seen {
-  const { out: file, force } = args.values;
+  const { out: file, force, text } = args.values;
   if (!file.endsWith(".html")) throw args.invalid("out", "a file that ends in .html");
-  const seen = checkOutputFile(file, models.map(({ checkpoint }) => checkpoint), force);
-  using probe = new NewFiles(dirname(file));
-  probe.create(basename(file), 0);
+  const seen = checkOutputFile(
+    file,
+    models.map(({ checkpoint }) => checkpoint),
+    force,
+    text === undefined ? [] : [text],
+  );
+  tryOutputFile(file);
   return seen;
 }
 

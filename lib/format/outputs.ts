@@ -9,7 +9,7 @@ import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
 import { join } from "@std/path/join";
 import { Refusal } from "../errors.ts";
-import { INCOMPLETE_FILE, replaceable, type Seen, versionAt } from "../files/new_files.ts";
+import { INCOMPLETE_FILE, NewFiles, replaceable, type Seen, versionAt } from "../files/new_files.ts";
 import { exists, linkStat, sameFile, stat } from "../files/read.ts";
 import { type Checkpoint, COMPANIONS, INDEX_FILE, MODEL_FILE, QUANTIZATION_FILE } from "./checkpoint.ts";
 import { shardsIn } from "./given.ts";
@@ -109,13 +109,19 @@ function look(directory: string, names: readonly string[]): Seen {
 const CHECKPOINT_FILE = /\.(safetensors|json|txt|model|jinja)$/;
 
 /**
- * Refuses a new file that would replace a file of a source or of its directory, something other than a file, or,
- * without `force`, an existing file.
+ * Refuses a new file that would replace a file of a source or of its directory, another file that is read, something other
+ * than a file, or, without `force`, an existing file.
  *
+ * @param inputs the other files that are read: texts, a key
  * @returns the existing file, for {@link NewFiles}
  * @throws {Refusal}
  */
-export function checkOutputFile(path: string, sources: readonly Checkpoint[], force: boolean): Seen {
+export function checkOutputFile(
+  path: string,
+  sources: readonly Checkpoint[],
+  force: boolean,
+  inputs: readonly string[] = [],
+): Seen {
   checkPath("the output file", path);
   const seen = look(dirname(path), [basename(path)]);
   for (const source of sources.flatMap(({ files }) => files)) {
@@ -124,6 +130,14 @@ export function checkOutputFile(path: string, sources: readonly Checkpoint[], fo
       "source",
       path,
       `${path} is a file of the checkpoint (${source.path}), which would be overwritten; choose another name`,
+    );
+  }
+  for (const input of inputs) {
+    if (!sameFile(path, input)) continue;
+    throw new Refusal(
+      "source",
+      path,
+      `${path} is read by this command (${input}), and would be overwritten; choose another name`,
     );
   }
   if (!exists(path)) return seen;
@@ -139,4 +153,10 @@ export function checkOutputFile(path: string, sources: readonly Checkpoint[], fo
   }
   if (!force) throw new Refusal("exists", path, `${path} exists already`);
   return seen;
+}
+
+/** Tries whether a file can be created, before a long computation of what it will hold. @throws {SystemError} */
+export function tryOutputFile(path: string): void {
+  using files = new NewFiles(dirname(path));
+  files.create(basename(path), 0);
 }

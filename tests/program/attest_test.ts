@@ -175,6 +175,23 @@ Deno.test("arguments that exclude each other, and outputs that would replace som
     config,
     "--force",
   );
+  const key = `${directory}/key.pem`;
+  Deno.copyFileSync(`${KEYS}p256.pem`, key);
+  Deno.symlinkSync("key.pem", `${directory}/link.pem`);
+  for (
+    const [flag, out, input] of [["--text", text, text], ["--key", key, key], ["--key", `${directory}/link.pem`, key]]
+  ) {
+    await refused(
+      `${out} is read by this command (${input}), and would be overwritten; choose another name`,
+      ...attest.slice(0, 5),
+      out,
+      "--force",
+      flag,
+      input,
+    );
+  }
+  const long = await rabbit(directory, [...attest.slice(0, 5), "o".repeat(250), "--key", "none.pem"]);
+  assertEquals([long.code, long.err.startsWith("rabbit: attest: cannot create ")], [2, true], long.err);
   const verify = ["verify", quant];
   await refused("--public-key is for --attestation, which is not given", ...verify, "--public-key", path);
   await refused("--text is for --attestation, which is not given", ...verify, "--text", text);

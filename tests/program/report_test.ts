@@ -243,7 +243,15 @@ Deno.test("rabbit report refuses what can't be a report, before it computes anyt
       "report",
       ...[TINY, same, "--out", same, "--force"],
     );
+    const text = join(directory, "text.html");
+    write(directory, { "text.html": "words" });
+    await refused(
+      `${text} is read by this command (${text}), and would be overwritten; choose another name`,
+      "report",
+      ...[TINY, Q4, "--text", text, "--out", text, "--force"],
+    );
+    assertEquals(Deno.readTextFileSync(text), "words");
     await refused("the prompt is empty", "report", TINY, Q4, ...out, "--ids", ",");
     await refused('--steps takes a whole number of at least 1, found "0"', "report", TINY, Q4, ...out, "--steps", "0");
-    assertEquals(tree(directory).filter((path) => /html|partial/.test(path)), ["dir.html/", "q4.html"]);
+    assertEquals(tree(directory).filter((path) => /html|partial/.test(path)), ["dir.html/", "q4.html", "text.html"]);
   }));
