@@ -144,6 +144,9 @@ const MOST = {
   vocab_size: 2 ** 26,
 };
 
+/** Keys that say that another program has quantized the weights. */
+const QUANTIZED = ["quantization_config", "quantization", "compression_config"];
+
 /**
  * Keys that change the computation in other classes of transformers or other programs, with the values that change
  * nothing. The supported classes ignore these keys, but a checkpoint that has one was most likely made for another
@@ -152,10 +155,6 @@ const MOST = {
  * keys would never be complete.
  */
 const OTHERS: ReadonlyMap<string, readonly unknown[]> = new Map<string, readonly unknown[]>([
-  // Quantized weights.
-  ["quantization_config", []],
-  ["quantization", []],
-  ["compression_config", []],
   // Factors on activations, scores and logits: Granite, MiniCPM, Cohere, Gemma, Falcon.
   ["attention_multiplier", []],
   ["embedding_multiplier", [1]],
@@ -336,6 +335,14 @@ function refuseOthers(fields: Fields, { mlpBias }: Class): void {
   only("hidden_act", ["silu", "swish"]);
   only("partial_rotary_factor", [1, null]);
   if (mlpBias) only("mlp_bias", [false]);
+  for (const field of QUANTIZED) {
+    const value = fields.get(field) ?? undefined;
+    if (value === undefined) continue;
+    fields.fail(
+      field,
+      `${show(value)} is not supported: another program has quantized the weights; use the float checkpoint`,
+    );
+  }
   for (const [field, neutral] of OTHERS) only(field, [...neutral, null]);
   // SmolLM3 has a list with 1 for each layer with a rotary embedding, and 0 for each without.
   const rotated = fields.get("no_rope_layers");

@@ -10,7 +10,9 @@ import { CheckpointError, quote } from "../errors.ts";
 export function show(value: unknown): string {
   if (typeof value === "string") return quote(value);
   // JSON.stringify writes null for an infinity, which JSON.parse returns for numbers such as 1e999.
-  return typeof value === "number" ? String(value) : String(JSON.stringify(value)).slice(0, 80);
+  if (typeof value === "number") return String(value);
+  const json = String(JSON.stringify(value));
+  return json.length <= 80 ? json : `${json.slice(0, 80)}…`;
 }
 
 /** The ids of an `eos_token_id`, which is an id, a list of ids, or absent; undefined if it is invalid. */

@@ -371,7 +371,11 @@ const REFUSED: readonly [Record<string, unknown>, string][] = [
   [{ eos_token_id: [2, 0.5] }, "eos_token_id: expected ids, found [2,0.5]"],
   // What would change the arithmetic.
   [{ hidden_act: "gelu" }, 'hidden_act: "gelu" is not supported; the decoder knows "silu", "swish"'],
-  [{ quantization_config: { bits: 4 } }, 'quantization_config: {"bits":4} is not supported'],
+  ...["quantization_config", "quantization", "compression_config"].map((key): [Record<string, unknown>, string] => [
+    { [key]: { bits: 4, names: ["x".repeat(80)] } },
+    `${key}: {"bits":4,"names":["${"x".repeat(60)}… is not supported: another program has quantized the weights; ` +
+    "use the float checkpoint",
+  ]),
   [{ partial_rotary_factor: 0.5 }, "partial_rotary_factor: 0.5 is not supported; the decoder knows 1"],
   [{ rope_interleaved: true }, "rope_interleaved: true is not supported; the decoder knows false"],
   [{ mlp_bias: true }, "mlp_bias: true is not supported; the decoder knows false"],
