@@ -42,7 +42,7 @@ import { textIds } from "./prompt.ts";
 export const METHOD_VERSION = 1;
 
 /** The largest text. */
-const MAX_TEXT_BYTES = 100_000_000;
+export const MAX_TEXT_BYTES = 100_000_000;
 
 /** Bytes that are copied or hashed at once. */
 const PIECE = 1 << 22;

@@ -118,6 +118,8 @@ Deno.test("rabbit verify of a calibrated checkpoint compares what is kept, and r
   assertMatch(found, / equal=5 calibrated=15 different=0 rms=0\.\d+\nVERIFY OK\n$/);
 
   const again = [...against, "--rederive"];
+  const SHORT = `${TWO}.short`;
+  Deno.writeTextFileSync(SHORT, "word");
   assertMatch(
     await good([...again, "--calibrate", ONE, "--calibrate", TWO]),
     /VERIFY rederived equal=true\nVERIFY OK\n$/,
@@ -127,6 +129,8 @@ Deno.test("rabbit verify of a calibrated checkpoint compares what is kept, and r
       [[], "was calibrated with 2 texts: one.txt, two.txt; give these"],
       [[ONE], "was calibrated with 2 texts: one.txt, two.txt; give these"],
       [[TWO, ONE], `${TWO}: its digest is ${await sha256(TWO)}, but the checkpoint was made with ${await sha256(ONE)}`],
+      // Too short for a window; but it is another text, and a longer one would be another too.
+      [[SHORT, TWO], `${SHORT}: its digest is ${await sha256(SHORT)}, but the checkpoint was made with`],
     ] as const
   ) {
     const { code, out, err } = await run([...again, ...texts.flatMap((text) => ["--calibrate", text])]);
