@@ -4,7 +4,8 @@
  * @module
  */
 
-import { bytesOf, openCheckpoint } from "../format/checkpoint.ts";
+import { bytesOf } from "../format/checkpoint.ts";
+import { openDirectory } from "../proof/attest.ts";
 import { verifyAttestationIn, type VerifyAttestationSettings } from "../proof/verify.ts";
 import { checkTexts, phasesOf } from "./attest.ts";
 import { answering } from "./errors.ts";
@@ -22,7 +23,7 @@ export async function verifyStatement(
     [path, attestation],
     [...given, ...against ? [against] : []],
     async () => {
-      const checkpoint = openCheckpoint(path);
+      const checkpoint = openDirectory(path);
       if (against !== undefined) await checkTexts(given, against, checkpoint);
       return { checkpoint, ...await verifyAttestationIn(phasesOf("verify"), path, attestation, settings) };
     },

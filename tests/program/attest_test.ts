@@ -195,6 +195,14 @@ Deno.test("arguments that exclude each other, and outputs that would replace som
   const verify = ["verify", quant];
   await refused("--public-key is for --attestation, which is not given", ...verify, "--public-key", path);
   await refused("--text is for --attestation, which is not given", ...verify, "--text", text);
+  const gguf = `${directory}/file.gguf`;
+  write(directory, { "file.gguf": "GGUF" });
+  for (const file of [gguf, `${quant}/model.safetensors`]) {
+    await refused(
+      `${file} is a file; a statement is of all files of a directory, so give the directory`,
+      ...["verify", file, "--attestation", path],
+    );
+  }
   const attested = [...verify, "--attestation", path];
   await refused("--text needs the float model; give it with --against", ...attested, "--text", text);
   await refused(
