@@ -103,7 +103,7 @@ export function planQuantize(
   if (source.width !== undefined) {
     throw new CheckpointError(
       { path: nameOf(source), field: `__metadata__ "format"` },
-      `already quantized to ${source.width.name}; quantize the float checkpoint that it was made from`,
+      `already quantized to ${source.width.name}; give the float checkpoint that it was made from`,
     );
   }
   const tensors = source.tensors.map((tensor): PlannedTensor => {

@@ -763,7 +763,7 @@ const SOURCES: [string, Uint8Array, string, string?][] = [
   [
     "quantized",
     safetensors([blocks(DOWN, 4)], Q4),
-    '__metadata__ "format": already quantized to Q4B32; quantize the float checkpoint that it was made from',
+    '__metadata__ "format": already quantized to Q4B32; give the float checkpoint that it was made from',
   ],
 ];
 

@@ -477,7 +477,7 @@ Deno.test("a perplexity that overflows is a word in lines, JSON, advice and repo
 Deno.test("rabbit advise refuses what can't be quantized or run", async () => {
   await refused(
     `${QUANT.q4}/model.safetensors: __metadata__ "format": already quantized to Q4B32; ` +
-      "quantize the float checkpoint that it was made from",
+      "give the float checkpoint that it was made from",
     ...["advise", "--in", QUANT.q4],
   );
   await refused("FLOAT is missing; see rabbit advise --help", "advise");

@@ -313,7 +313,7 @@ Deno.test("planQuantize refuses a file that is quantized already", async () => {
   for (const bits of [4, 8] as const) {
     await refusedPlan(
       [f32("n", [2], () => 1)],
-      `__metadata__ "format": already quantized to Q${bits}B32; quantize the float checkpoint that it was made from`,
+      `__metadata__ "format": already quantized to Q${bits}B32; give the float checkpoint that it was made from`,
       DECLARED[bits],
     );
   }

@@ -365,7 +365,7 @@ Deno.test("verifyAgainst refuses a checkpoint that is not quantized, and a sourc
     assertEquals(
       twice.message,
       `${directory}/quant/${WEIGHTS}: __metadata__ "format": already quantized to Q4B32; ` +
-        "quantize the float checkpoint that it was made from",
+        "give the float checkpoint that it was made from",
     );
   }));
 
