@@ -23,13 +23,15 @@ import config from "../deno.json" with { type: "json" };
 const SUMMARY = "Makes, checks and runs quantized checkpoints of Llama-family models";
 
 const root = dirname(import.meta.dirname!);
+const USAGE = "usage: deno task packages [EXECUTABLE] [--output DIR]";
 const { _: [given, ...more], output } = parseArgs(Deno.args, {
   string: ["_", "output"],
   default: { output: `${root}/dist` },
+  unknown: (option: string) => option.startsWith("-") ? fail(`unknown option ${option}; ${USAGE}`) : true,
 });
-if (more.length > 0) fail("usage: deno task packages [EXECUTABLE] [--output DIR]");
+if (more.length > 0) fail(USAGE);
 Deno.mkdirSync(output, { recursive: true });
-const executable = given === undefined ? compile(`${output}/rabbit`) : Deno.readFileSync(String(given));
+const executable = given === undefined ? compile(`${output}/rabbit`) : read(String(given));
 const { version, license } = config;
 const deno = Deno.version;
 if (!holds(executable, `Deno/${deno.deno}`)) {
@@ -129,6 +131,15 @@ async function npmPackage({ npm }: Platform): Promise<Uint8Array> {
 /** The type and the permissions of a file in a package. */
 function modeOf(path: string): number {
   return path.endsWith("/rabbit") ? 0o100755 : 0o100644;
+}
+
+/** Reads the executable that is given. */
+function read(path: string): Uint8Array<ArrayBuffer> {
+  try {
+    return Deno.readFileSync(path);
+  } catch (error) {
+    return fail(`cannot read ${path}: ${error instanceof Error ? error.message : error}`);
+  }
 }
 
 /** Compiles the executable, and removes it when it has been read. */

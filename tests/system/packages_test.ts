@@ -70,6 +70,22 @@ Deno.test("the packages that the executable embeds are those of deno.lock, with 
   ]);
 });
 
+Deno.test("what can't be packed is refused in one line", async () => {
+  for (
+    const [args, message] of [
+      [["none"], /^packages: cannot read none: .*\n$/],
+      [["deno.json"], /^packages: the executable was not compiled by Deno .*\n$/],
+      [["--help"], /^packages: unknown option --help; usage: .*\n$/],
+      [["a", "b"], /^packages: usage: .*\n$/],
+    ] as const
+  ) {
+    const script = ["run", "--frozen", "--allow-all", `${ROOT}tools/packages.ts`];
+    const { code, out, err } = await execute(Deno.execPath(), [...script, ...args], { cwd: ROOT });
+    assertEquals([code, out], [2, ""]);
+    assertMatch(err, message);
+  }
+});
+
 /** Checks a wheel as the specification says, by Python: every file is in RECORD with its hash and size. */
 const CHECK_WHEEL = `
 import base64, csv, hashlib, io, sys, zipfile
