@@ -10,8 +10,8 @@ import { firstNotFinite, floatNamed, type ScaleRule, widthNamed } from "../forma
 import type { SystemFile } from "../files/system.ts";
 import { checkUnchanged, readAt, reopen, reopenToWrite, writeAt } from "../files/read.ts";
 import type { BlockKernels, SquaredError } from "../kernels/codec.ts";
-import { startWorker } from "../kernels/workers.ts";
-import { allocate, FIRST_ADDRESS, wasmKernels } from "../kernels/codec_wasm.ts";
+import { MAX_THREADS, startWorker } from "../kernels/workers.ts";
+import { allocate, FIRST_ADDRESS, MARGIN_BYTES, MAX_PAGES, PAGE, wasmKernels } from "../kernels/codec_wasm.ts";
 import { nextTurn } from "../pace.ts";
 
 /** The largest source or result of a chunk, in bytes: it fits into a cache, and makes the cost of messages small. */
@@ -171,9 +171,23 @@ function revive({ name, message, stack }: WireError): Error {
 /** The queue of a worker, in chunks: enough work for the time in which the main thread hashes and encodes one. */
 const WORKER_QUEUE = 4;
 
+/** The slots of the calling thread. */
+const OWN_SLOTS = 2;
+
+/** The slots for which a shared memory has room, and for the scratch of all threads. */
+const MOST_SLOTS = Math.floor(
+  (MAX_PAGES * PAGE - MARGIN_BYTES - FIRST_ADDRESS - MAX_THREADS * SCRATCH_BYTES) / SLOT_BYTES,
+);
+
+/** The queue of a worker, in chunks: shorter for so many threads that their slots would not fit into the memory. */
+function queueFor(threads: number): number {
+  if (threads === 1) return 0;
+  return Math.min(WORKER_QUEUE, Math.floor((MOST_SLOTS - OWN_SLOTS) / (threads - 1)));
+}
+
 /** The slots of {@link runChunks}. */
 function slotsFor(threads: number): number {
-  return (threads - 1) * WORKER_QUEUE + 2;
+  return (threads - 1) * queueFor(threads) + OWN_SLOTS;
 }
 
 /** The memory that {@link runChunks} shares between threads, in bytes. */
@@ -204,6 +218,7 @@ export async function runChunks<T>(
   signal?: AbortSignal,
 ): Promise<void> {
   const slots = slotsFor(threads);
+  const queue = queueFor(threads);
   const scratch = (thread: number) => slotAddress(slots) + thread * SCRATCH_BYTES;
   const memory = allocate(chunkMemory(threads));
   const bytes = new Uint8Array(memory.buffer);
@@ -247,7 +262,7 @@ export async function runChunks<T>(
       await nextTurn();
       signal?.throwIfAborted();
       while (!upcoming.done && free.length > 0) {
-        const idle = workers.find(({ load }) => load < WORKER_QUEUE);
+        const idle = workers.find(({ load }) => load < queue);
         if (idle === undefined) break;
         const slot = free.pop()!;
         pending.set(started, upcoming.value);
