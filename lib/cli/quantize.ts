@@ -58,7 +58,8 @@ export const quantizeCommand = command({
     "max-shard-size": {
       type: SIZE,
       unset: "one file",
-      help: "write shards of at most this many bytes of tensors, such as 5GB, and their index",
+      help:
+        "write shards of at most this many bytes of tensors, such as 5GB, and their index; a larger tensor has a shard of its own",
     },
     shard: {
       type: PART,
