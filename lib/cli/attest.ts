@@ -6,13 +6,13 @@
 
 import { basename } from "@std/path/basename";
 import { dirname } from "@std/path/dirname";
-import { readText } from "../files/read.ts";
 import { NewFiles } from "../files/new_files.ts";
 import { sha256 } from "../files/write.ts";
 import { bytesOf, type Checkpoint, openCheckpoint } from "../format/checkpoint.ts";
 import { checkOutputFile, tryOutputFile } from "../format/outputs.ts";
 import { openModel } from "../model/load.ts";
 import { attestIn, openDirectory } from "../proof/attest.ts";
+import { readGivenText } from "../proof/measure.ts";
 import type { Phase } from "../proof/phase.ts";
 import { isTime, type MeasuredAnswers, type MeasuredText, type Program } from "../proof/statement.ts";
 import { revision } from "rabbit/revision";
@@ -28,7 +28,6 @@ import {
   type Values,
 } from "./arguments.ts";
 import { CALIBRATE, sourcesOf, warnOfOverlap } from "./calibrate.ts";
-import { MAX_TEXT_BYTES } from "./compare_text.ts";
 import { answering, UsageError } from "./errors.ts";
 import { tokenizerFor } from "./model.ts";
 import { type Output, tokensPerSecond, withBar } from "./output.ts";
@@ -145,7 +144,8 @@ async function run(
 /** Warns of texts whose figures mean less than they seem to. @throws {UsageError} there is no tokenizer */
 export async function checkTexts(texts: readonly string[], against: string, quant: Checkpoint): Promise<void> {
   if (texts.length > 0) tokenizerFor("text", openModel(against), "copy them there", "leave --text out");
-  await warnOfOverlap("--text", texts.map((text) => readText(text, MAX_TEXT_BYTES)), [quant]);
+  const given = await Promise.all(texts.map(readGivenText));
+  await warnOfOverlap("--text", given.map(({ content }) => content), [quant]);
 }
 
 function program(): Program {

@@ -5,8 +5,8 @@
  */
 
 import { basename } from "@std/path/basename";
-import { LimitError } from "../errors.ts";
-import { readText } from "../files/read.ts";
+import { LimitError, RabbitError } from "../errors.ts";
+import { exists, readText, stat } from "../files/read.ts";
 import { sha256 } from "../files/write.ts";
 import { TensorReader } from "../format/checkpoint.ts";
 import { capacityFor } from "../kernels/cache.ts";
@@ -45,8 +45,17 @@ export interface GivenText extends NamedDigest {
   readonly content: string;
 }
 
-/** Reads a text. @throws {CheckpointError} it is not UTF-8, or too long @throws {SystemError} */
+/**
+ * Reads a text. A pipe has no name that a statement could give, and is empty when it is read again.
+ *
+ * @throws {CheckpointError} it is not UTF-8, or too long
+ * @throws {RabbitError} it is no regular file
+ * @throws {SystemError}
+ */
 export async function readGivenText(path: string): Promise<GivenText> {
+  if (exists(path) && !stat(path).isFile) {
+    throw new RabbitError(`${path} is not a regular file; a statement names its texts, so give a file`);
+  }
   const content = readText(path, MAX_TEXT_BYTES);
   return { path, name: basename(path), sha256: await textDigest(content), content };
 }

@@ -195,6 +195,12 @@ Deno.test("arguments that exclude each other, and outputs that would replace som
   const verify = ["verify", quant];
   await refused("--public-key is for --attestation, which is not given", ...verify, "--public-key", path);
   await refused("--text is for --attestation, which is not given", ...verify, "--text", text);
+  // A pipe would be empty when it is read again, and has no name.
+  const pipe = `${directory}/pipe`;
+  assertEquals(new Deno.Command("mkfifo", { args: [pipe] }).outputSync().code, 0);
+  const unread = `${pipe} is not a regular file; a statement names its texts, so give a file`;
+  await refused(unread, ...attest, "--force", "--text", pipe);
+  await refused(unread, ...verify, "--attestation", path, "--against", float, "--text", pipe);
   const gguf = `${directory}/file.gguf`;
   write(directory, { "file.gguf": "GGUF" });
   for (const file of [gguf, `${quant}/model.safetensors`]) {
