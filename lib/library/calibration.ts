@@ -42,7 +42,7 @@ import { textIds } from "./prompt.ts";
 export const METHOD_VERSION = 1;
 
 /** The largest text. */
-export const MAX_TEXT_BYTES = 100_000_000;
+const MAX_TEXT_BYTES = 100_000_000;
 
 /** Bytes that are copied or hashed at once. */
 const PIECE = 1 << 22;
@@ -85,13 +85,18 @@ export interface PlannedCalibration {
 /**
  * Reads what a calibration needs, and refuses what it can't have.
  *
- * @throws {CheckpointError} config.json or the tokenizer is missing or bad; a text is not UTF-8 or too long
+ * @param made the texts of a calibration that runs again, as many as are given
+ * @throws {CheckpointError} config.json or the tokenizer is missing or bad; a text is not UTF-8, too long, or not that of `made`
  * @throws {RabbitError} a text is shorter than a window, or the model has no token that begins a sampled text
  * @throws {LimitError} fewer tokens than a window, or fewer windows than texts; the window is longer than the model's context
  * @throws {RangeError} an option is out of range
  * @throws {SystemError} a text can't be read
  */
-export async function planCalibration(plan: Plan, options: CalibrationOptions): Promise<PlannedCalibration> {
+export async function planCalibration(
+  plan: Plan,
+  options: CalibrationOptions,
+  made?: readonly FileDigest[],
+): Promise<PlannedCalibration> {
   const checkpoint = plan.source;
   const model = { checkpoint, config: readConfig(join(checkpoint.directory, "config.json")) };
   const longest = longestContext(model.config);
@@ -128,14 +133,17 @@ export async function planCalibration(plan: Plan, options: CalibrationOptions): 
       );
     }
     if (tokenizer.assumed !== undefined) warnings.push(tokenizer.assumed);
-    for (const path of from) {
+    for (const [n, path] of from.entries()) {
       const text = readText(path, MAX_TEXT_BYTES);
-      texts.push({
-        file: basename(path),
-        name: path,
-        sha256: await textDigest(text),
-        ids: textIds(path, text, tokenizer, model),
-      });
+      const sha256 = await textDigest(text);
+      // Before its tokens are counted: another text may be too short for a window, and need not be longer.
+      if (made !== undefined && made[n].sha256 !== sha256) {
+        throw new CheckpointError(
+          { path },
+          `its digest is ${sha256}, but the checkpoint was made with ${made[n].sha256}`,
+        );
+      }
+      texts.push({ file: basename(path), name: path, sha256, ids: textIds(path, text, tokenizer, model) });
       const same = texts.find(({ sha256 }) => sha256 === texts.at(-1)!.sha256)!;
       if (same !== texts.at(-1)) throw new RabbitError(`${path}: the same text as ${same.name}; give each text once`);
     }

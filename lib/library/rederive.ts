@@ -6,7 +6,6 @@
 
 import { join } from "@std/path/join";
 import { CheckpointError, RabbitError } from "../errors.ts";
-import { readText } from "../files/read.ts";
 import { BLOCK } from "../format/blocks.ts";
 import { type Checkpoint, nameOf, openCheckpoint, QUANTIZATION_FILE, TensorReader } from "../format/checkpoint.ts";
 import { type MatrixLoss, type Quantization, quantizationOf } from "../format/quantization.ts";
@@ -17,13 +16,11 @@ import { planQuantize } from "../quantize/quantize.ts";
 import {
   type CalibrationOptions,
   idsDigest,
-  MAX_TEXT_BYTES,
   METHOD_VERSION,
   planCalibration,
   type PlannedCalibration,
   runCalibration,
   type RunOptions,
-  textDigest,
 } from "./calibration.ts";
 
 /** What running a calibration again gave. */
@@ -70,14 +67,8 @@ export async function planRederivation(
       : `${texts.length} ${texts.length === 1 ? "text" : "texts"}: ${names}; give these`;
     throw new RabbitError(`${nameOf(checkpoint)} was calibrated with ${wanted}`);
   }
-  // Before they are divided into windows: another text may be too short for one, and need not be longer.
-  for (const [n, path] of given.entries()) {
-    const sha256 = await textDigest(readText(path, MAX_TEXT_BYTES));
-    if (sha256 === texts[n].sha256) continue;
-    throw new CheckpointError({ path }, `its digest is ${sha256}, but the checkpoint was made with ${texts[n].sha256}`);
-  }
   const plan = planQuantize(source, checkpoint.width);
-  const planned = await planCalibration(plan, { calibrate, tokens, window, seed, damping });
+  const planned = await planCalibration(plan, { calibrate, tokens, window, seed, damping }, texts);
   if (planned.windows) checkIds(checkpoint, calibration!.ids, await idsDigest(planned.windows));
   return { ...planned, said };
 }

@@ -141,6 +141,15 @@ Deno.test("rabbit verify of a calibrated checkpoint compares what is kept, and r
   }
 
   await inTemporary(async (directory) => {
+    // A pipe can be read once.
+    const pipe = join(directory, "pipe");
+    assertEquals(new Deno.Command("mkfifo", { args: [pipe] }).outputSync().code, 0);
+    const writer = new Deno.Command("sh", { args: ["-c", 'cat "$0" > "$1"', ONE, pipe] }).spawn();
+    assertMatch(await good([...again, "--calibrate", pipe, "--calibrate", TWO]), /VERIFY rederived equal=true\n/);
+    await writer.status;
+  });
+
+  await inTemporary(async (directory) => {
     const other = join(directory, "other");
     Deno.mkdirSync(other);
     for (const name of tree(CALIBRATED)) Deno.copyFileSync(join(CALIBRATED, name), join(other, name));
