@@ -25,13 +25,20 @@ function modelsOf(ops: Operations, context: number, logitRows: number): [Llama, 
   return [float, quants];
 }
 
+/** The files of models that are read by layer: they stay open as long as the models are used. */
+const readers: TensorReader[] = [];
+
+function closeReaders(): void {
+  for (const reader of readers.splice(0)) reader[Symbol.dispose]();
+}
+
 /** The same models, of which one layer each is in memory at a time. */
 function modelsByLayer(ops: Operations, context: number, logitRows: number, oneCache: boolean): [Llama, Llama[]] {
   const config = configOf(TINY, { max_position_embeddings: Math.max(context, 256) });
   const [float, ...quants] = DIRECTORIES.map((directory) => {
-    return finish(
-      Llama.loading(ops, config, new TensorReader(openCheckpoint(directory)), context, logitRows, { oneCache }),
-    );
+    const reader = new TensorReader(openCheckpoint(directory));
+    readers.push(reader);
+    return finish(Llama.loading(ops, config, reader, context, logitRows, { oneCache }));
   });
   return [float, quants];
 }
@@ -103,6 +110,7 @@ Deno.test("LlamaGroup compares what groupOf compares, at every number of threads
             );
           }
         });
+        closeReaders();
       }
     }
   }
@@ -133,6 +141,7 @@ Deno.test("LlamaGroup.answers gives the answers of the float model, prompt after
         const group = new LlamaGroup(ops, ...modelsByLayer(ops, context, logitRows, false));
         assertEquals(counted(group.answers(prompts, STEPS), total), wanted, `${name}, by layer`);
       });
+      closeReaders();
     }
   }
 });
