@@ -174,6 +174,27 @@ function windowOf({ config }: Model): number {
   return Math.min(WINDOW, longestContext(config));
 }
 
+/** What a task needs, with the float model and some quantized ones. */
+export function taskNeeds({ prompts, text }: Task, float: Model, quants: number): Needs {
+  const tokens = text?.ids.length ?? 0;
+  const window = windowOf(float);
+  // Room for all prompts, which then share passes.
+  const lengths = prompts.map(({ length }) => capacityFor(length + ANSWER_STEPS));
+  const room = Math.min(lengths.reduce((sum, length) => sum + length, 0), BATCH);
+  const longest = Math.max(...prompts.map(({ length }) => length + ANSWER_STEPS));
+  const fed = fedTokens(windowsOf(tokens, window, window));
+  return {
+    name: "measuring the widths",
+    context: Math.max(longest, Math.min(Math.max(tokens, room), window)),
+    logitRows: LOGIT_ROWS,
+    // Answers pass through all layers, token after token.
+    oneCache: false,
+    fed,
+    fewest: Math.min(fed, Math.max(window, BATCH)),
+    results: OBSERVATION_BYTES * fed * quants,
+  };
+}
+
 /** Runs the task on the float model and on all planned widths. Progress counts the tokens of {@link tokensOf}. */
 export async function measureWidths(
   float: Model,
@@ -185,11 +206,6 @@ export async function measureWidths(
   const ids = task.text?.ids ?? [];
   const window = windowOf(float);
   const windows = windowsOf(ids.length, window, window);
-  // Room for all prompts, which then share passes.
-  const lengths = task.prompts.map(({ length }) => capacityFor(length + ANSWER_STEPS));
-  const room = Math.min(lengths.reduce((sum, length) => sum + length, 0), BATCH);
-  const longest = Math.max(...task.prompts.map(({ length }) => length + ANSWER_STEPS));
-  const context = Math.max(longest, Math.min(Math.max(ids.length, room), window));
   const total = tokensOf(task, float);
   const part = (from: number) => ({
     signal,
@@ -202,20 +218,10 @@ export async function measureWidths(
       return { config, tensors, open: () => new QuantizingReader(plan) };
     }),
   ];
-  const fed = fedTokens(windows);
-  const needs: Needs = {
-    name: "measuring the widths",
-    context,
-    logitRows: LOGIT_ROWS,
-    // Answers pass through all layers, token after token.
-    oneCache: false,
-    fed,
-    fewest: Math.min(fed, Math.max(window, BATCH)),
-    results: OBSERVATION_BYTES * fed * plans.length,
-  };
+  const needs = taskNeeds(task, float, plans.length);
   return await withGroup(models, needs, { threads, memory, signal }, async (models) => {
     const answers = await measureAnswers(models, task.prompts, part(0));
-    const texts = await measureText(models, ids, windows, part(total - fed));
+    const texts = await measureText(models, ids, windows, part(total - needs.fed));
     return plans.map((_, n) => {
       const text = task.text === undefined ? answers[n].divergence : texts[n];
       return { answers: answers[n], text, ...judgeWidth(answers[n], text) };

@@ -7,24 +7,18 @@
 import { basename } from "@std/path/basename";
 import { LimitError, RabbitError } from "../errors.ts";
 import { exists, readText, stat } from "../files/read.ts";
-import { sha256 } from "../files/write.ts";
-import { TensorReader } from "../format/checkpoint.ts";
-import { capacityFor } from "../kernels/cache.ts";
-import { Pool } from "../kernels/pool.ts";
-import { threadCount } from "../kernels/workers.ts";
-import { taskOf } from "../library/advise.ts";
-import { textDigest } from "../library/calibration.ts";
+import { taskNeeds, taskOf, tokensOf } from "../library/advise.ts";
+import { idsDigest, textDigest } from "../library/calibration.ts";
 import { predictText } from "../library/compare.ts";
+import { withGroup } from "../library/group.ts";
+import { weighed } from "../library/memory_plan.ts";
 import { scoredIds, tokenizerOf } from "../library/prompt.ts";
 import { ANSWER_STEPS, measureAnswers } from "../measure/advise.ts";
-import { LOGIT_ROWS } from "../measure/group.ts";
 import { predictionFigures } from "../measure/metrics.ts";
 import { fedTokens, WINDOW, windowsOf } from "../measure/perplexity.ts";
 import { printedFigures } from "../measure/printed.ts";
 import { longestContext } from "../model/config.ts";
-import { LlamaGroup } from "../model/group.ts";
-import { BATCH, type Llama } from "../model/llama.ts";
-import { loadInTurns, type Model } from "../model/load.ts";
+import type { Model } from "../model/load.ts";
 import type { Phase } from "./phase.ts";
 import type { MeasuredAnswers, MeasuredText, NamedDigest } from "./statement.ts";
 
@@ -103,31 +97,21 @@ export async function measureKept(
   phase: Phase,
 ): Promise<MeasuredAnswers> {
   const { prompts } = taskOf(float, tokenizerOf(float));
-  const lengths = prompts.map(({ length }) => length + ANSWER_STEPS);
-  // Room for all prompts, which then share passes.
-  const room = Math.min(
-    lengths.reduce((sum, length) => sum + capacityFor(length), 0),
-    BATCH,
-    longestContext(float.config),
-  );
-  const context = Math.max(...lengths, room);
-  const total = lengths.reduce((sum, length) => sum + length, 0);
-  const { kept } = await phase("answers", total, "tokens", async (watch) => {
-    const pool = new Pool({ threads: threadCount(threads) });
-    try {
-      const load = ({ checkpoint, config }: Model): Promise<Llama> => {
-        return loadInTurns(pool, config, new TensorReader(checkpoint), context, LOGIT_ROWS, { signal: watch.signal });
-      };
-      const p = await load(float);
-      const [answers] = await measureAnswers(new LlamaGroup(pool, p, [await load(quant)]), prompts, watch);
-      return answers;
-    } finally {
-      pool.close();
-    }
+  const task = { prompts };
+  const { kept } = await phase("answers", tokensOf(task, float), "tokens", async (watch) => {
+    const { signal } = watch;
+    return await withGroup(
+      [float, quant].map(weighed),
+      taskNeeds(task, float, 1),
+      { threads, signal },
+      async (group) => {
+        const [answers] = await measureAnswers(group, prompts, watch);
+        return answers;
+      },
+    );
   });
-  const ids = Uint32Array.from(prompts.flat());
   return {
-    ids: (await sha256()).update(new Uint8Array(ids.buffer)).digest("hex"),
+    ids: await idsDigest(prompts),
     prompts: prompts.length,
     steps: ANSWER_STEPS,
     kept,
