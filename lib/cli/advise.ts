@@ -22,12 +22,14 @@ import { CONFIDENCE } from "../measure/gates.ts";
 import { predictionFigures } from "../measure/metrics.ts";
 import type { Plan } from "../quantize/quantize.ts";
 import { WINDOW } from "../measure/perplexity.ts";
-import { divergenceFields, inLine, MAX_TEXT_BYTES, MEMORY } from "./compare_text.ts";
+import { divergenceFields, inLine, MEMORY } from "./compare_text.ts";
 import { CHECKPOINT, command, FILE, THREADS } from "./arguments.ts";
 import { calibratedPlan, checkApart } from "../library/advise_calibrated.ts";
 import { planCalibration } from "../library/calibration.ts";
+import { MAX_TEXT_BYTES } from "../library/prompt.ts";
 import { CALIBRATE, sourcesOf, withCalibrationBar } from "./calibrate.ts";
-import { memory as processMemory, tokenizerFor } from "./model.ts";
+import { memory as processMemory } from "../files/memory.ts";
+import { tokenizerFor } from "./model.ts";
 import { Fixed, type Output, tokensPerSecond, warn, withBar } from "./output.ts";
 
 /** `rabbit advise` */

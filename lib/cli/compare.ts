@@ -17,7 +17,8 @@ import { compareText, TEXT_DETAILS, TEXT_FLAGS, textOf } from "./compare_text.ts
 import { CHECKPOINT, command, COUNT, FILE, PART, THREADS } from "./arguments.ts";
 import { printMethod } from "./calibrate.ts";
 import { UsageError } from "./errors.ts";
-import { decoderOf, memory, PROMPT_FLAGS, promptOf } from "./model.ts";
+import { memory } from "../files/memory.ts";
+import { decoderOf, PROMPT_FLAGS, promptOf } from "./model.ts";
 import { Fixed } from "./output.ts";
 
 /** The size limit of a reference. */

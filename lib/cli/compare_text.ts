@@ -6,8 +6,10 @@
 
 import { longestContext } from "../model/config.ts";
 import { predictText as predict, predictWindows } from "../library/compare.ts";
+import type { Resources } from "../library/group.ts";
+import { threadCount } from "../kernels/workers.ts";
 import { planMemory, textNeeds, weighed } from "../library/memory_plan.ts";
-import { availableMemory } from "../files/memory.ts";
+import { availableMemory, memory } from "../files/memory.ts";
 import { describeText, windowLine, windowsOfPart } from "../library/text_parts.ts";
 import { type MeasuredTexts, sumOfTexts, type TextPart, type WindowedTexts, windowTexts } from "../library/texts.ts";
 import type { Limits } from "../measure/gates.ts";
@@ -21,13 +23,10 @@ import { type Arguments, COUNT, type Detail, FILE, type Flag, type Flags, SIZE, 
 import { warnOfOverlap } from "./calibrate.ts";
 import type { Part } from "../quantize/parts.ts";
 import { UsageError } from "./errors.ts";
-import { scoredIds } from "../library/prompt.ts";
+import { MAX_TEXT_BYTES, scoredIds } from "../library/prompt.ts";
 import { judged, LIMIT_DETAILS, LIMIT_FLAGS, limitFlag, limitsOf } from "./limits.ts";
-import { memory, tokenizerFor } from "./model.ts";
+import { tokenizerFor } from "./model.ts";
 import { type Fields, Fixed, type Output, tokensPerSecond, warn, withBar } from "./output.ts";
-
-/** The size limit of a text: hours of work even for a small model. */
-export const MAX_TEXT_BYTES = 100_000_000;
 
 /** `--memory` of the commands that measure a text. */
 export const MEMORY = {
@@ -146,13 +145,6 @@ export function openTexts(
   const tokenizer = tokenizerFor("text", models[0], "copy them there", "leave --text out");
   const texts = contents.map(({ file, content }) => ({ file, ids: scoredIds(file, content, tokenizer, models[0]) }));
   return { ...windowTexts(texts, window, stride), contents: contents.map(({ content }) => content) };
-}
-
-/** What a measurement may use. */
-export interface Resources {
-  readonly threads: number;
-  /** Bytes of memory. */
-  readonly memory?: number;
 }
 
 /** Measures how well each model predicts a text, with a progress bar. */
@@ -280,7 +272,7 @@ function printPlan(
   const windows = part ? windowsOfPart(text, part).map((window) => text.windows[window]) : text.windows;
   const weights = models.map(weighed);
   const needs = textNeeds(weights, { ids, window, windows });
-  const { memory: needed, rows } = planMemory(weights, needs, threads, memory);
+  const { memory: needed, rows } = planMemory(weights, needs, threadCount(threads), memory);
   out.group("text", {
     dry_run: true,
     ...texts.length === 1 ? { file: texts[0].file } : { files: texts.length },

@@ -18,7 +18,7 @@ import {
 import { join } from "@std/path/join";
 import { CHECKPOINT, command, DIRECTORY, DRY_RUN, FILE, FORCE, TEXT } from "./arguments.ts";
 import { printMethod } from "./calibrate.ts";
-import { memoryFor } from "./model.ts";
+import { memoryFor } from "../files/memory.ts";
 import { UsageError } from "./errors.ts";
 import { type Output, warn, withBar } from "./output.ts";
 

@@ -12,7 +12,7 @@ import { checkImport, DTYPES, importGguf, planImport } from "../gguf/import.ts";
 import { stat } from "../files/read.ts";
 import { command, DIRECTORY, DRY_RUN, FILE, FORCE } from "./arguments.ts";
 import { list } from "./help.ts";
-import { memoryFor } from "./model.ts";
+import { memoryFor } from "../files/memory.ts";
 import { warn, withBar } from "./output.ts";
 
 const readable = READABLE.map(({ name }) => name);

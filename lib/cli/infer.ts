@@ -21,7 +21,8 @@ import type { Activations } from "../format/blocks.ts";
 import { Pool } from "../kernels/pool.ts";
 import { type Arguments, CHECKPOINT, command, COUNT, type Flags, TEXT, THREADS, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
-import { memory, noTokenizer, PROMPT_FLAGS, promptOf, tokenizerFor } from "./model.ts";
+import { memory } from "../files/memory.ts";
+import { noTokenizer, PROMPT_FLAGS, promptOf, tokenizerFor } from "./model.ts";
 import { Fixed, onTerminal, type Output, printAnswer, warn } from "./output.ts";
 import { ACTIVATIONS, NARROWEST_FIRST } from "./widths.ts";
 

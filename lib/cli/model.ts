@@ -17,8 +17,6 @@ import { type Arguments, type Flags, TEXT, type Values } from "./arguments.ts";
 import { UsageError } from "./errors.ts";
 import { warn } from "./output.ts";
 
-export { memory, memoryFor } from "../files/memory.ts";
-
 /** The ids of the published prompt in the vocabulary of SmolLM2. */
 export const PUBLISHED_PROMPT: readonly number[] = published.prompt_ids;
 

@@ -17,7 +17,7 @@ import { CHECKPOINT, command, DIRECTORY, DRY_RUN, FORCE, PART, SIZE, THREADS } f
 import { CALIBRATION_FLAGS, calibrationOf, withCalibrationBar } from "./calibrate.ts";
 import type { Watch } from "../pace.ts";
 import { chunkMemory } from "../quantize/chunks.ts";
-import { memoryFor } from "./model.ts";
+import { memoryFor } from "../files/memory.ts";
 import { UsageError } from "./errors.ts";
 import { Fixed, warn, withBar } from "./output.ts";
 import { list } from "./help.ts";

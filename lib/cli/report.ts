@@ -23,8 +23,10 @@ import { openAny } from "../gguf/open.ts";
 import { type WeightErrors, weightErrors } from "../gguf/weight_errors.ts";
 import { verifyAgainst } from "../quantize/verify.ts";
 import { COMPARE_STEPS } from "../library/compare.ts";
+import { threadCount } from "../kernels/workers.ts";
+import type { Resources } from "../library/group.ts";
 import { type Needs, planMemory, weighed } from "../library/memory_plan.ts";
-import { divergenceFields, fixed, MEMORY, openTexts, predictText, type Resources } from "./compare_text.ts";
+import { divergenceFields, fixed, MEMORY, openTexts, predictText } from "./compare_text.ts";
 import {
   type Arguments,
   CHECKPOINT,
@@ -153,10 +155,11 @@ async function decode(
 ): Promise<{ traced: Trace; measured: Measured[] }> {
   const context = prompt.length + steps;
   const needs: Needs = { name: "decoding", context, logitRows: 1, oneCache: false, fed: 0, fewest: 0, results: 0 };
-  const pool = new Pool({ threads });
+  const count = threadCount(threads);
+  const pool = new Pool({ threads: count });
   const run = async <T>(model: Model, use: (decoder: Decoder, fed: () => void) => T): Promise<T> => {
     const { checkpoint, config } = model;
-    const { rows } = planMemory([weighed(model)], needs, threads, memory);
+    const { rows } = planMemory([weighed(model)], needs, count, memory);
     await pool.reset();
     const bytes = bytesOf(checkpoint);
     // Each token reads all weights once.

@@ -17,7 +17,7 @@ import { type Verified, verifiedBytes, verify, verifyAgainst, type VerifyOptions
 import { CHECKPOINT, command, FILE, PART, THREADS } from "./arguments.ts";
 import { CALIBRATE, sourcesOf, withCalibrationBar } from "./calibrate.ts";
 import { NotSound, UsageError } from "./errors.ts";
-import { memoryFor } from "./model.ts";
+import { memoryFor } from "../files/memory.ts";
 import { verifyStatement } from "./verify_attestation.ts";
 import { Fixed, interruptible, type Output, withBar } from "./output.ts";
 

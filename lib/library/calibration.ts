@@ -36,13 +36,10 @@ import { checkpointDigest, digestOf, fileDigests } from "../quantize/digests.ts"
 import { checkWeights, type Filled, type Plan } from "../quantize/quantize.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
-import { textIds } from "./prompt.ts";
+import { MAX_TEXT_BYTES, textIds } from "./prompt.ts";
 
 /** The version of the method: it changes when the same source, texts and parameters give other blocks. */
 export const METHOD_VERSION = 1;
-
-/** The largest text. */
-const MAX_TEXT_BYTES = 100_000_000;
 
 /** Bytes that are copied or hashed at once. */
 const PIECE = 1 << 22;

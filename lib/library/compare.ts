@@ -17,7 +17,7 @@ import { longestContext } from "../model/config.ts";
 import type { Llama } from "../model/llama.ts";
 import { loadInTurns, type Model, openModel, openQuantized } from "../model/load.ts";
 import { openAny } from "../gguf/open.ts";
-import { withGroup } from "./group.ts";
+import { type Resources, withGroup } from "./group.ts";
 import { textNeeds, weighed, type WindowedText } from "./memory_plan.ts";
 import { sumOfTexts, type WindowedTexts, windowTexts } from "./texts.ts";
 import { checkPrompt, idsOf, scoredIds, tokenizerOf } from "./prompt.ts";
@@ -230,13 +230,6 @@ export function windowedTexts(
   return { models: [model, other], ...windowTexts(encoded, window, stride) };
 }
 
-/** Options of {@link predictText}. */
-export interface PredictOptions extends Watch {
-  readonly threads?: number;
-  /** The memory that the process may use, in bytes (default: what is available). */
-  readonly memory?: number;
-}
-
 /**
  * Compares how well a float model and quantized models predict a text. All models are in memory at the same time:
  * keeping the float model's logits instead would take more memory than the weights. If they do not fit, one layer of
@@ -248,7 +241,7 @@ export async function predictText(
   float: Model,
   quants: readonly Model[],
   text: WindowedText,
-  options: PredictOptions,
+  options: Watch & Resources,
 ): Promise<Divergence[]> {
   const measured = await predictWindows(float, quants, text, options);
   return quants.map((_, quant) => sumOfWindows(measured.map((window) => window[quant])));
@@ -259,7 +252,7 @@ export async function predictWindows(
   float: Model,
   quants: readonly Model[],
   text: WindowedText,
-  { threads, memory, ...watch }: PredictOptions,
+  { threads, memory, ...watch }: Watch & Resources,
 ): Promise<Divergence[][]> {
   const models = [float, ...quants].map(weighed);
   return await withGroup(models, textNeeds(models, text), { threads, memory, signal: watch.signal }, (group) => {

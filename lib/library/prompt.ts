@@ -9,6 +9,9 @@ import type { Model } from "../model/load.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { unreadVocabulary } from "../text/tokenizer_files.ts";
 
+/** The size limit of a text: hours of work even for a small model. */
+export const MAX_TEXT_BYTES = 100_000_000;
+
 /** Loads the tokenizer of a model. */
 function load({ checkpoint, config }: Model): Tokenizer | undefined {
   return loadTokenizer(checkpoint.directory, "encode", { vocabulary: config.vocabulary });

@@ -12,7 +12,7 @@ import { Divergence } from "../measure/metrics.ts";
 import type { Model } from "../model/load.ts";
 import { fingerprint } from "../quantize/part_record.ts";
 import { checkNumbers, type Part } from "../quantize/parts.ts";
-import { methodFields } from "./calibration.ts";
+import { idsDigest, methodFields } from "./calibration.ts";
 import { COMPARE_TEXT, type CompareTextOptions, predictWindows, windowedTexts } from "./compare.ts";
 import type { WindowedText } from "./memory_plan.ts";
 import { sumOfTexts, type TextPart, type WindowedTexts } from "./texts.ts";
@@ -111,8 +111,7 @@ export async function describeText(
   const described: MeasuredPart[] = [];
   let first = 0;
   for (const text of texts) {
-    const bytes = new Uint8Array(Uint32Array.from(ids.slice(first, first += text.tokens)).buffer);
-    described.push({ ...text, ids: (await sha256()).update(bytes).digest("hex") });
+    described.push({ ...text, ids: await idsDigest([ids.slice(first, first += text.tokens)]) });
   }
   return {
     version: WINDOWS_VERSION,

@@ -12,7 +12,7 @@ import { idsDigest, textDigest } from "../library/calibration.ts";
 import { predictText } from "../library/compare.ts";
 import { withGroup } from "../library/group.ts";
 import { weighed } from "../library/memory_plan.ts";
-import { scoredIds, tokenizerOf } from "../library/prompt.ts";
+import { MAX_TEXT_BYTES, scoredIds, tokenizerOf } from "../library/prompt.ts";
 import { ANSWER_STEPS, measureAnswers } from "../measure/advise.ts";
 import { predictionFigures } from "../measure/metrics.ts";
 import { fedTokens, WINDOW, windowsOf } from "../measure/perplexity.ts";
@@ -21,9 +21,6 @@ import { longestContext } from "../model/config.ts";
 import type { Model } from "../model/load.ts";
 import type { Phase } from "./phase.ts";
 import type { MeasuredAnswers, MeasuredText, NamedDigest } from "./statement.ts";
-
-/** The largest text. */
-const MAX_TEXT_BYTES = 100_000_000;
 
 /** The float model and the quantized one. */
 export interface Models {
